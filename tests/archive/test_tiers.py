@@ -13,7 +13,7 @@ import pytest
 from backports import zstd
 from tests.archive.archive_kit import ended_jobs
 
-from tidemill import App
+from tidemill import App, PermanentError
 from tidemill.archive.tiers import read_tiers
 from tidemill.client.jobs.handle import Job
 from tidemill.domain.retention import ArchivePolicy
@@ -109,21 +109,33 @@ def test_restored_jobs_are_live_again_and_audited(app: App, tiered: dict[str | N
     for job in (warm, cold):
         again = app.jobs.get(job.id)
         assert (again.tier, again.value, len(again.executions())) == (None, "TEXT 0", 1)
-    (entry,) = [entry for entry in app.audit.list().items if entry.action == "jobs.restored"]
+    (entry,) = [row.entry for row in app.audit.list() if row.entry.action == "jobs.restored"]
     assert entry.after is not None
     assert (entry.after["done"], entry.after["tiers"]) == (2, ["cold", "warm"])
     assert app.archive.restore([tiered["cold"][1].id], tenant="other").missing == [tiered["cold"][1].id]
 
 
-def test_a_restored_job_can_be_retried_at_once(app: App, tiered: dict[str | None, list[Job[Any]]]) -> None:
-    job = tiered["cold"][0]
+def test_a_restored_job_can_be_retried_at_once(app: App) -> None:
+    outcomes = iter([False, True])
+
+    @app.task(name="flaky")
+    def flaky() -> str:
+        if not next(outcomes):
+            raise PermanentError("not yet")
+        return "done"
+
+    job, completed = flaky.enqueue(), ended_jobs(app, 1)[0]
+    assert app.archive.run(older_than=0).archived == 2
     with pytest.raises(IllegalTransition, match="restore it first"):
         app.jobs.get(job.id).retry()
-    assert app.archive.restore([job.id], retry=True).retried == [job.id]
+    done = app.archive.restore([job.id, completed.id], retry=True)
+    assert (set(done.restored), done.retried) == ({job.id, completed.id}, [job.id])
     assert app.testing().drain().processed == 1
-    assert len(app.jobs.get(job.id).executions()) == 2
-    assert app.archive.run(older_than=0).failed == 0
-    assert len(app.archive.search(ids=[job.id]).items) == 1
+    again = app.jobs.get(job.id)
+    assert (again.value, again.tier, len(again.executions())) == ("done", None, 2)
+    assert app.archive.run(older_than=0).archived == 2
+    (copy,) = app.archive.search(ids=[job.id]).items
+    assert (copy.state.value, len(app.jobs.get(job.id).executions())) == ("completed", 2)
 
 
 def test_archived_jobs_are_exported(
@@ -187,12 +199,13 @@ def test_an_erased_job_leaves_no_trace_in_any_tier(app: App, jobs_url: str, tmp_
         if target is not None:
             policy = ArchivePolicy(target, max_age=0, to=target, tier=f"in {target}")
             assert app.archive.run([policy]).archived == 2
-    where: dict[str, Any] = {
+    conditions: dict[str, dict[str, Any]] = {
         "ids": {"ids": [job.id for job in victims], "tenant": "*"},
         "reference": {"reference": ("user", canary), "tenant": "*"},
         "metadata": {"metadata": {"who": canary}, "tenant": "*"},
         "tenant": {"tenant": "acme"},
-    }[by]
+    }
+    where = conditions[by]
     planned = app.archive.erase(dry_run=True, **where)
     assert (planned.jobs, planned.dry_run) == (3, True)
     assert planned.tiers == {"live": 1, "in default": 1, "in archive": 1}
@@ -205,7 +218,7 @@ def test_an_erased_job_leaves_no_trace_in_any_tier(app: App, jobs_url: str, tmp_
             app.jobs.get(job.id, tenant="acme")
     for job in others:
         assert app.jobs.get(job.id, tenant="other").value == "someone"
-    (entry,) = [entry for entry in app.audit.list(tenant="*").items if entry.action == "jobs.erased"]
+    (entry,) = [row.entry for row in app.audit.list(tenant="*") if row.entry.action == "jobs.erased"]
     assert entry.after is not None
     assert entry.after["done"] == 3
     assert canary not in json.dumps(dict(entry.after))
@@ -223,10 +236,10 @@ def test_a_job_that_has_not_ended_is_not_erased(app: App) -> None:
     assert app.archive.erase(ids=ids).jobs == 2
 
 
-@pytest.mark.parametrize("where", [{}, {"tenant": "*"}, {"ids": []}, {"metadata": {}}, {"reference": ""}])
+@pytest.mark.parametrize("where", [{}, {"tenant": "*"}, {"ids": []}, {"metadata": {}}])
 def test_an_erasure_needs_a_condition(app: App, where: dict[str, Any]) -> None:
     ended_jobs(app, 1)
-    with pytest.raises((BadFilter, ValueError)):
+    with pytest.raises(BadFilter):
         app.archive.erase(**where)
     assert app.jobs.count() == 1
 

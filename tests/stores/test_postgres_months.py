@@ -145,6 +145,6 @@ def test_a_purge_at_the_end_of_a_month_drops_it(migrated_postgres_url: str) -> N
         clock.advance(later(5) - later(3))
         assert app.archive.run(policies).archived == 5
         assert name_of(later(1)) not in partitions(migrated_postgres_url)
-        (entry,) = [entry for entry in app.audit.list(tenant="*").items if entry.action == "jobs.purged"]
+        (entry,) = [row.entry for row in app.audit.list(tenant="*") if row.entry.action == "jobs.purged"]
         assert entry.after is not None
         assert (entry.after["policy"], entry.after["done"]) == ("gone", 5)

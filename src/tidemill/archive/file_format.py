@@ -11,7 +11,7 @@ import importlib.util
 import io
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -68,14 +68,20 @@ def encode_frame(documents: Sequence[ArchivedJob], format: str) -> bytes:
     return compressed
 
 
-def decode_frame(content: bytes, format: str) -> list[ArchivedJob]:
-    """The documents of one frame."""
+def decode_frame(content: bytes, format: str, ids: Collection[UUID] | None = None) -> list[ArchivedJob]:
+    """The documents of one frame, or those of them with these ids."""
     if format == "parquet":
-        return _decode_parquet(content)
+        rows = _decode_parquet(content)
+        return rows if ids is None else [row for row in rows if row.id in ids]
     zstd = _zstd()
     try:
         text = zstd.decompress(content).decode("ascii")
-        return [_read_line(line) for line in text.splitlines()]
+        lines = text.splitlines()
+        if ids is not None:
+            # Each line begins with its id. Reading the others takes most of the time.
+            heads = tuple(f'{{"id":"{id}"' for id in ids)
+            lines = [line for line in lines if line.startswith(heads)]
+        return [_read_line(line) for line in lines]
     except (zstd.ZstdError, ValueError, KeyError) as error:
         raise StoreCorrupt(f"a frame of an archive file cannot be read: {error}") from error
 

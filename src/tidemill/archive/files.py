@@ -368,8 +368,8 @@ class FilePlace:
         for number in range(len(file.frames)):
             yield from self.frame(file, number)
 
-    def frame(self, file: ArchiveFile, number: int) -> list[ArchivedJob]:
-        """The documents of one frame, checked against its checksum."""
+    def frame(self, file: ArchiveFile, number: int, ids: Collection[UUID] | None = None) -> list[ArchivedJob]:
+        """The documents of one frame, all or those with these ids; the frame is checked against its checksum."""
         frame = file.frames[number]
         content = self._objects.read(file.path, frame.offset, frame.length)
         if content is None or sha256(content) != frame.sha256:
@@ -378,7 +378,7 @@ class FilePlace:
                 "restore it from a backup, then run: tidemill archive rebuild",
                 url=self.url,
             )
-        return decode_frame(content, file.format)
+        return decode_frame(content, file.format, ids)
 
     def _stored(
         self, entries: Sequence[ArchiveEntry], *, strict: bool = False
@@ -396,14 +396,13 @@ class FilePlace:
             if id not in files:
                 continue
             try:
-                rows = self.frame(files[id], number)
+                rows = self.frame(files[id], number, ids)
             except StoreCorrupt:
                 if strict:
                     raise
                 continue
             for row in rows:
-                if row.id in ids:
-                    stored[row.id].append((id, row))
+                stored[row.id].append((id, row))
         return stored
 
     @property

@@ -91,10 +91,12 @@ class ArchiveLease:
         self._renew(sums, self.now())
 
     def _renew(self, sums: dict[str, PolicySums], at: datetime) -> None:
-        facts = lease_data(sums, at=at, took=self.took(), runs=self._runs)
-        facts["holder"] = holder_data(f"{socket.gethostname()}-{os.getpid()}", ())
-        kept = self._store.renew(LEASE, self._holder, self._term, ttl=TTL, metadata=facts, now=self._pin)
-        if not kept:
+        metadata = lease_data(sums, at=at, took=self.took(), runs=self._runs)
+        metadata["holder"] = holder_data(f"{socket.gethostname()}-{os.getpid()}", ())
+        renewed = self._store.renew(
+            LEASE, self._holder, self._term, ttl=TTL, metadata=metadata, now=self._pin
+        )
+        if not renewed:
             raise LeaseLost(
                 "the archive lease was released or has expired; jobs archived before that stay archived",
                 name=LEASE,

@@ -11,7 +11,7 @@ from uuid import UUID
 from tidemill.archive.contents import read_restored
 from tidemill.archive.places import ArchivePlace
 from tidemill.archive.run import NAMED
-from tidemill.domain.decide import Action, move
+from tidemill.domain.decide import Action, expected, move
 from tidemill.domain.job import JobRow
 from tidemill.domain.records import AuditEntry
 from tidemill.domain.retention import ArchivedJob
@@ -45,7 +45,9 @@ class Restored:
     live: list[UUID] = field(default_factory=list)  #: a live job has this id, so nothing was changed
     missing: list[UUID] = field(default_factory=list)  #: no tier has this job
     damaged: list[UUID] = field(default_factory=list)  #: the document differs from its fingerprint
-    retried: list[UUID] = field(default_factory=list)  #: of the restored jobs
+    retried: list[UUID] = field(
+        default_factory=list
+    )  #: of the restored jobs; completed ones cannot be retried
 
 
 def restore(
@@ -82,9 +84,8 @@ def _restore_batch(
         new = target.restore(jobs)
         target.release_blobs(new)
         rows = [item.job for item in jobs if item.job.id in new]
-        retried = (
-            target.move([move(row, Action.RETRY, "restored and retried") for row in rows]) if retry else ()
-        )
+        again = [row for row in rows if retry and row.state in expected(Action.RETRY)]
+        retried = target.move([move(row, Action.RETRY, "restored and retried") for row in again])
         if rows:
             after: dict[str, object] = {
                 "done": len(rows),

@@ -377,7 +377,7 @@ class _PolicyStep:
 
     def _record(self, due: list[ArchivedJob], gone: list[ArchivedJob]) -> None:
         policy = self._policy
-        facts: dict[str, object] = {
+        after: dict[str, object] = {
             "policy": policy.name,
             "from": policy.from_tier or LIVE_TIER,
             "to": policy.to,
@@ -387,5 +387,5 @@ class _PolicyStep:
             "ids": [str(document.id) for document in gone[:NAMED]],
         }
         action = "jobs.purged" if policy.to is None else "jobs.archived"
-        entry = AuditEntry(self._runner._by, action, "jobs", ALL_TENANTS, None, facts)
+        entry = AuditEntry(self._runner._by, action, "jobs", ALL_TENANTS, None, after)
         self._jobs.record([entry], now=self._runner._pin)

@@ -264,7 +264,7 @@ class Archive:
             client.store(None).notify(["ended"])
         if not client.events.wanted:
             return
-        facts: dict[str, object] = {
+        common: dict[str, object] = {
             "policy": policy.name,
             "from_tier": policy.from_tier or LIVE_TIER,
             "to": policy.to,
@@ -273,5 +273,5 @@ class Archive:
         }
         name = "job.purged" if policy.to is None else "job.archived"
         for job in batch.documents:
-            data = facts | {"age": batch.at - job.finished_at}
+            data = common | {"age": batch.at - job.finished_at}
             client.events.publish(Event(name, batch.at, job.id, job.task, job.tenant, job.state, data))

@@ -260,8 +260,8 @@ def _leaders(inputs: AlertInput, limits: Thresholds) -> Iterator[Alert]:
             )
 
 
-def _mismatches(facts: AlertInput, _: Thresholds) -> Iterator[Alert]:
-    for mismatch in facts.mismatches:
+def _mismatches(inputs: AlertInput, _: Thresholds) -> Iterator[Alert]:
+    for mismatch in inputs.mismatches:
         text = (
             f"archive policy {mismatch.policy} read back copies that differ from what it wrote, and deleted nothing;"
             " check the store of the archive, then run tidemill archive run"

@@ -160,9 +160,9 @@ class RunRecord:
 
 def read_runs(metadata: Mapping[str, object]) -> list[RunRecord]:
     """The latest runs in a lease's metadata, the newest first; unreadable records are left out."""
-    said = metadata.get("runs")
+    records = metadata.get("runs")
     found: list[RunRecord] = []
-    for record in said if isinstance(said, Sequence) and not isinstance(said, str) else ():
+    for record in records if isinstance(records, Sequence) and not isinstance(records, str) else ():
         try:
             found.append(
                 RunRecord(

@@ -45,7 +45,7 @@ class WorkerGroup(EmbeddedWorker):
         try:
             for name in self._make:
                 try:
-                    self._begin_store(name)
+                    self._start_worker(name)
                 except _OUTAGE as outage:
                     missing[name] = outage
             if not self.workers:
@@ -62,7 +62,7 @@ class WorkerGroup(EmbeddedWorker):
             self._retry.start()
         return self
 
-    def _begin_store(self, name: str) -> None:
+    def _start_worker(self, name: str) -> None:
         worker = self._make[name]()
         worker.start()
         with self._lock:
@@ -75,7 +75,7 @@ class WorkerGroup(EmbeddedWorker):
         while names and not self._ended.wait(_AGAIN):
             for name in list(names):
                 try:
-                    self._begin_store(name)
+                    self._start_worker(name)
                 except _OUTAGE:
                     continue
                 except Exception:  # noqa: BLE001  (the other stores are still served)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime, timedelta
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, overload
+from weakref import WeakSet
 
 from tidemill.client.access import Audit, Keys
 from tidemill.client.archive import Archive
@@ -25,17 +26,18 @@ from tidemill.client.schedules.definitions import Definitions
 from tidemill.client.schedules.schedule import ScheduleKeywords
 from tidemill.client.stats.api import StatsApi
 from tidemill.clock import Clock, SystemClock
-from tidemill.decorators import ScheduledDecorator, TaskDecorator
+from tidemill.decorators import TaskDeclarer
 from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.job import DEFAULT_TENANT
+from tidemill.domain.limits import Rule
 from tidemill.domain.payload import DEFAULT_ARGS_LIMIT, DEFAULT_RESULT_LIMIT, PayloadLimits
 from tidemill.domain.releases import Deployment, read_release
 from tidemill.domain.retention import DEFAULT_POLICIES, ArchivePolicy, read_policies
 from tidemill.domain.triggers.base import Trigger
-from tidemill.engine.context import Context
-from tidemill.errors import BadSettings
+from tidemill.errors import BadSettings, UsageError
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
+from tidemill.task_group import TaskGroup, groups_in
 from tidemill.tasks.ambient import tenant_scope
 from tidemill.tasks.events import Events, Subscriber, Subscription
 from tidemill.tasks.hooks import EnqueueManager, ExecuteManager, Hooks, Only
@@ -44,16 +46,13 @@ from tidemill.tasks.limits import Limit, Rate
 from tidemill.tasks.middleware import Middleware
 from tidemill.tasks.options import TaskKeywords, check_name, read_options
 from tidemill.tasks.registry import Registry
-from tidemill.tasks.task import Task, declare, default_name, undeclared
+from tidemill.tasks.task import Declared, declare, default_name, undeclared
 from tidemill.testing.runner import Testing
 
 if TYPE_CHECKING:
     from socket import socket
 
     from tidemill.engine.embedded_worker import EmbeddedWorker, Tick
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 Trigger.present = SystemClock().now  # lets a trigger compute its next fires
 
@@ -70,7 +69,7 @@ class AppKeywords(TypedDict, total=False):
     release: str | None
 
 
-class App:
+class App(TaskDeclarer):
     """Tasks and the stores that hold their jobs.
 
     ``App()`` keeps jobs in memory, or in the store that ``TIDEMILL_STORE`` names. ``App("sqlite:///jobs.db")`` uses a
@@ -97,35 +96,17 @@ class App:
         clock: Clock | None = None,
         **settings: Unpack[AppKeywords],
     ) -> None:
-        unknown = sorted(set(settings) - set(AppKeywords.__annotations__))
-        if unknown:
-            raise BadSettings(
-                f"unknown setting {unknown[0]!r}; expected one of {', '.join(AppKeywords.__annotations__)}",
-                setting=unknown[0],
-            )
-        if store is not None and stores is not None:
-            raise BadSettings("give store or stores, not both")
+        _check_settings(settings)
         check_name("tenant", tenant)
         self.clock = clock or SystemClock()
-        given = stores or {
-            "default": store if store is not None else os.environ.get("TIDEMILL_STORE") or "memory://"
-        }
-        self._urls = {name: where if isinstance(where, str) else None for name, where in given.items()}
-        self.migrates = migrate = bool(settings.get("migrate", False))
-        limits = PayloadLimits(
-            args=settings.get("args_limit", DEFAULT_ARGS_LIMIT),
-            result=settings.get("result_limit", DEFAULT_RESULT_LIMIT),
-        )
-        rules = read_app_limits(settings.get("limits"))
-        policies = read_policies(settings.get("archive", DEFAULT_POLICIES))
+        self._settings = settings
+        given = _given_stores(store, stores) or {"default": os.environ.get("TIDEMILL_STORE") or "memory://"}
+        self.migrates = bool(settings.get("migrate", False))
+        configured = _read_settings(settings)
         self._client = Client(
-            self._opened(given, migrate=migrate),
-            clock=self.clock,
-            tenant=tenant,
-            limits=limits,
-            rules=rules,
-            policies=policies,
+            self._opened(given, migrate=self.migrates), clock=self.clock, tenant=tenant, **configured
         )
+        self._urls = _urls_of(given)
         self.jobs = Jobs(self._client)
         self.archive = Archive(self._client, self.jobs)
         self.definitions = Definitions(self._client)
@@ -136,10 +117,47 @@ class App:
         self.audit = Audit(self._client)
         self.limits = Limits(self._client)
         self._declarations = Declarations(self._client, self.schedules)
-        self._name: str | None = settings.get("name")
-        self.release = read_release(settings.get("release", os.environ.get("TIDEMILL_RELEASE")))
+        self._read_names()
         self.deployed_at: datetime | None = None
         self._made_at = self.clock.monotonic()
+        self._workers: WeakSet[EmbeddedWorker] = WeakSet()
+
+    def _read_names(self) -> None:
+        self._name: str | None = self._settings.get("name")
+        self.release = read_release(self._settings.get("release", os.environ.get("TIDEMILL_RELEASE")))
+
+    def configure(
+        self,
+        store: str | Store | None = None,
+        *,
+        stores: Mapping[str, str | Store] | None = None,
+        tenant: str | None = None,
+        **settings: Unpack[AppKeywords],
+    ) -> None:
+        """Change the stores and settings of an app that a module has created: ``app.configure("postgresql://…")``.
+
+        Call it while the program starts, before a worker runs and before an API or dashboard is created. Settings that
+        are not given stay unchanged. If stores are given, the previous ones are closed.
+        """
+        _check_settings(settings)
+        if tenant is not None:
+            check_name("tenant", tenant)
+        if self._client.is_served or any(worker.is_running for worker in self._workers):
+            raise UsageError(
+                "this app is in use: a worker runs, or an API or dashboard was created; call app.configure before"
+            )
+        merged: AppKeywords = {**self._settings, **settings}
+        configured = _read_settings(merged)
+        given = _given_stores(store, stores)
+        migrates = bool(merged.get("migrate", False))
+        opened = None if given is None else self._opened(given, migrate=migrates)
+        self._client.configure(opened, tenant=tenant, **configured)
+        self._settings, self.migrates = merged, migrates
+        self._read_names()
+        if given is not None:
+            self._urls = _urls_of(given)
+            self.deployed_at = None
+            self._declarations.restart()
 
     def _opened(self, given: Mapping[str, str | Store], *, migrate: bool) -> dict[str, Store]:
         """Open all stores. If one cannot be opened, those opened before it are closed again."""
@@ -194,40 +212,29 @@ class App:
 
     # Tasks -----------------------------------------------------------------------------------------------------------
 
-    @overload
-    def task(self, target: type[Task[Any, R]], /) -> BoundTask[..., R]: ...
-
-    @overload
-    def task(
-        self, target: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
-    ) -> BoundTask[P, R, Coroutine[Any, Any, R]]: ...
-
-    @overload
-    def task(self, target: Callable[Concatenate[Context, P], R], /) -> BoundTask[P, R, R]: ...
-
-    @overload
-    def task(
-        self, target: Callable[P, Coroutine[Any, Any, R]], /
-    ) -> BoundTask[P, R, Coroutine[Any, Any, R]]: ...
-
-    @overload
-    def task(self, target: Callable[P, R], /) -> BoundTask[P, R, R]: ...
-
-    @overload
-    def task(self, target: None = None, /, **options: Unpack[TaskKeywords]) -> TaskDecorator: ...
-
-    def task(self, target: Callable[..., Any] | None = None, /, **options: Unpack[TaskKeywords]) -> Any:
-        """Declare a function, a coroutine function or a class as a task, with or without options."""
-        if target is None:
-            return TaskDecorator(lambda given: self._declare(given, options))
-        return self._declare(target, options)
-
     def _declare(self, target: Callable[..., Any], options: TaskKeywords) -> BoundTask[Any, Any]:
         name = options.get("name") or default_name(target)
         declared = declare(target, read_options(name, options))
+        self._add(declared)
+        return BoundTask(self._client, declared)
+
+    def _add(self, declared: Declared) -> None:
         self._client.hooks.check(declared)
         self.registry.add(declared)
-        return BoundTask(self._client, declared)
+
+    def include(self, *sources: TaskGroup | BoundTask[Any, Any, Any] | ModuleType | str) -> None:
+        """Add tasks that were declared without an app: ``app.include(mail_tasks)``.
+
+        A source is a ``TaskGroup``, a task that ``@task`` declared, or a module (or its import name) with either of
+        them. Tasks that a group declares later are added too. Including a source twice has no effect.
+        """
+        for source in sources:
+            for group in groups_in(source):
+                for declared in group.declared:
+                    self._add(declared)
+                for task, trigger, key, said in group.schedules:
+                    self.schedule(task, trigger, key, **said)
+                group.attach(self)
 
     def enqueue(self, task: str, /, **arguments: Any) -> Job[Any]:
         """Enqueue a job by the name of its task: ``app.enqueue("mail.send", to="ada")``.
@@ -316,18 +323,6 @@ class App:
             task, trigger, key if key is not None else str(getattr(task, "name", task)), **said
         )
 
-    def scheduled(
-        self, trigger: Trigger | str, key: str | None = None, **said: Unpack[ScheduleKeywords]
-    ) -> ScheduledDecorator:
-        """Declare a schedule of a task, and the task if it is not declared yet: ``@app.scheduled(Cron("0 2 * * *"))``."""
-
-        def decorate(target: Any) -> BoundTask[Any, Any]:
-            task = target if isinstance(target, BoundTask) else self._declare(target, {})
-            self.schedule(task, trigger, key, **said)
-            return task
-
-        return ScheduledDecorator(decorate)
-
     @property
     def name(self) -> str | None:
         """The name that identifies this app in a shared store: its ``name`` setting or its import path."""
@@ -383,7 +378,7 @@ class App:
 
         chosen = read_settings({"queues": queues, "concurrency": concurrency, **settings})
         check_embedded(chosen)
-        return EmbeddedWorker(
+        worker = EmbeddedWorker(
             self.store,
             self.registry,
             self.clock,
@@ -395,6 +390,8 @@ class App:
             prepare=self._prepare,
             confirm=self.confirm,
         )
+        self._workers.add(worker)
+        return worker
 
     def tick(self, budget: Duration = 25.0, **settings: Any) -> Tick:
         """Run due jobs for at most ``budget``, then return; for hosts that run on a timer."""
@@ -477,3 +474,41 @@ class App:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    unknown = sorted(set(settings) - set(AppKeywords.__annotations__))
+    if unknown:
+        raise BadSettings(
+            f"unknown setting {unknown[0]!r}; expected one of {', '.join(AppKeywords.__annotations__)}",
+            setting=unknown[0],
+        )
+
+
+def _given_stores(
+    store: str | Store | None, stores: Mapping[str, str | Store] | None
+) -> Mapping[str, str | Store] | None:
+    if store is not None and stores is not None:
+        raise BadSettings("give store or stores, not both")
+    return stores or (None if store is None else {"default": store})
+
+
+def _urls_of(stores: Mapping[str, str | Store]) -> dict[str, str | None]:
+    return {name: where if isinstance(where, str) else None for name, where in stores.items()}
+
+
+class _ClientSettings(TypedDict):
+    limits: PayloadLimits
+    rules: Mapping[str, Rule]
+    policies: Sequence[ArchivePolicy]
+
+
+def _read_settings(settings: AppKeywords) -> _ClientSettings:
+    return {
+        "limits": PayloadLimits(
+            args=settings.get("args_limit", DEFAULT_ARGS_LIMIT),
+            result=settings.get("result_limit", DEFAULT_RESULT_LIMIT),
+        ),
+        "rules": read_app_limits(settings.get("limits")),
+        "policies": read_policies(settings.get("archive", DEFAULT_POLICIES)),
+    }

@@ -60,6 +60,7 @@ class Client:
         self.registry = Registry()
         self.events = Events()
         self.hooks = Hooks()
+        self.is_closed = False
         self._lock = threading.Lock()
         self._use(stores, clock)
         self.connections = OwnConnections(partial(self.store, None))
@@ -72,6 +73,31 @@ class Client:
         self._pool: ThreadPoolExecutor | None = None
         self._closing: list[Callable[[], None]] = []
         self.enqueuer = Enqueuer(self)
+
+    def configure(
+        self,
+        stores: Mapping[str, Store] | None,
+        *,
+        tenant: str | None,
+        limits: PayloadLimits,
+        rules: Mapping[str, Rule],
+        policies: Sequence[ArchivePolicy],
+    ) -> None:
+        """Change the settings. If stores are given, close the previous ones and use the new ones."""
+        self.tenant = self.tenant if tenant is None else tenant
+        self.limits, self.rules, self.policies = limits, dict(rules), tuple(policies)
+        if stores is not None:
+            self.close()
+            self.is_closed = False
+            self._use(stores, self.clock)
+        else:
+            # The enqueuer has cached the previous limits.
+            self.enqueuer = Enqueuer(self)
+
+    @property
+    def is_served(self) -> bool:
+        """Whether an API or a dashboard uses this client."""
+        return bool(self._closing)
 
     @contextmanager
     def override(self, stores: Mapping[str, Store], clock: Clock) -> Iterator[None]:
@@ -171,6 +197,7 @@ class Client:
 
     def close(self) -> None:
         """Stop the threads and close the stores."""
+        self.is_closed = True
         self._end_threads()
         for store in self.stores.values():
             store.close()

@@ -115,6 +115,10 @@ class Declarations:
                 deployment(),
             )
 
+    def restart(self) -> None:
+        """Treat every declaration as not stored yet, after the client has changed its store."""
+        self._stale, self._recorded, self._warned, self._warned_of_limits = True, False, False, False
+
     @contextmanager
     def override(self) -> Iterator[None]:
         """Treat every declaration as new inside a block in which the client has another store and clock.
@@ -124,7 +128,7 @@ class Declarations:
         kept = self._declared, self._stale, self._recorded, self._warned, self._warned_of_limits
         now = self._client.clock.now()
         self._declared = {place: replace(dated(facts, now), id=new_id()) for place, facts in kept[0].items()}
-        self._stale, self._recorded, self._warned, self._warned_of_limits = True, False, False, False
+        self.restart()
         try:
             yield
         finally:

@@ -61,6 +61,8 @@ class Client:
         self.events = Events()
         self.hooks = Hooks()
         self.is_closed = False
+        #: returns the user's connection whose transaction a call without ``connection=`` joins, or None
+        self.open_transaction: Callable[[], object | None] | None = None
         self._lock = threading.Lock()
         self._use(stores, clock)
         self.connections = OwnConnections(partial(self.store, None))
@@ -93,6 +95,11 @@ class Client:
         else:
             # The enqueuer has cached the previous limits.
             self.enqueuer = Enqueuer(self)
+
+    def end_services(self) -> None:
+        """Close the APIs and dashboards that use this client."""
+        while self._closing:
+            self._closing.pop()()
 
     @property
     def is_served(self) -> bool:

@@ -127,6 +127,13 @@ class Process:
             assert answer.status < 300, text
             return json.loads(text)
 
+    def get(self, path: str, **headers: str) -> http.client.HTTPResponse:
+        """One response, whatever its status."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        self._open.callback(connection.close)
+        connection.request("GET", path, headers=headers)
+        return connection.getresponse()
+
     def is_listening(self) -> bool:
         with socket.socket() as probe:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0

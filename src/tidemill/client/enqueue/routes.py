@@ -11,7 +11,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -116,6 +116,7 @@ class Enqueuer:
 
     def enqueue(self, declared: Declared, call: CallOptions, calls: Sequence[Call]) -> list[JobRow | NewJob]:
         """Store the jobs of these calls and return them, or the existing jobs that hold their unique keys."""
+        call = self._joined(call)
         if call.connection is not None:
             look_on(call.connection, self._client.store(call.store))
         order = self._order(declared, call, len(calls))
@@ -123,6 +124,19 @@ class Enqueuer:
             return self._stream(order, calls)
         jobs = self._built(order, calls)
         return self._run(order, jobs) if jobs else []
+
+    def _joined(self, call: CallOptions) -> CallOptions:
+        """Return the options with the user's connection, if a framework reports an open transaction on it."""
+        source = self._client.open_transaction
+        if (
+            source is None
+            or call.connection is not None
+            or call.store is not None
+            or COLLECTOR.get() is not None
+        ):
+            return call
+        connection = source()
+        return call if connection is None else replace(call, connection=connection)
 
     def build(self, declared: Declared, call: CallOptions, calls: Sequence[Call]) -> list[NewJob]:
         """Return the jobs that ``enqueue`` would store, without storing them."""

@@ -109,6 +109,10 @@ class BoundTask(Generic[P, R, C]):
         found = await client.enqueuer.aenqueue(self._declared, self._call, [((), call) for call in calls])
         return [Job(client, facts, self._call.store) for facts in found]
 
+    def validate(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Raise ``BadArguments`` if a job with these arguments cannot be enqueued; nothing is stored."""
+        self._client.enqueuer.build(self._declared, self._call, [(args, kwargs)])
+
     def using(self, **options: Unpack[CallKeywords]) -> BoundTask[P, R, C]:
         """Return a copy of this task with these options for its jobs; other options stay unchanged."""
         return BoundTask(self._home, self._declared, self._call.merged(options))

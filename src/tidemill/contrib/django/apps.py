@@ -15,7 +15,7 @@ from django.utils.module_loading import autodiscover_modules
 from tidemill.stores.open import open_store
 
 
-class TidemillConfig(AppConfig):
+class TidemillConfig(AppConfig):  # type: ignore[misc]  # Django has no types
     """Imports the ``tasks`` modules of all applications and keeps the schema of the jobs up to date."""
 
     name = "tidemill.contrib.django"

@@ -275,4 +275,5 @@ def _local(at: datetime | None) -> datetime | None:
     """Return an instant as the project writes instants: aware, or naive without ``USE_TZ``."""
     if at is None or settings.USE_TZ or timezone.is_naive(at):
         return at
-    return timezone.make_naive(at)
+    naive: datetime = timezone.make_naive(at)
+    return naive

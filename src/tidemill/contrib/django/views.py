@@ -75,7 +75,8 @@ class Exchange:
     """One request to the dashboard, on the loop of the site."""
 
     def __init__(self, scope: dict[str, Any], body: bytes) -> None:
-        self._scope, self._body = scope, body
+        self._scope = scope
+        self._body: bytes | None = body
         self._gone = asyncio.Event()
         self._sent: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
 
@@ -96,7 +97,7 @@ class Exchange:
 
     async def _receive(self) -> dict[str, Any]:
         if self._body is not None:
-            body, self._body = self._body, None  # type: ignore[assignment]
+            body, self._body = self._body, None
             return {"type": "http.request", "body": body, "more_body": False}
         await self._gone.wait()
         return {"type": "http.disconnect"}
@@ -137,7 +138,7 @@ def dashboard(request: HttpRequest, rest: str) -> Any:
     Superusers have every role; staff with the permission ``tidemill.operate_jobrecord`` may change jobs, and other
     staff may look. Forms of the dashboard have their own CSRF tokens, and other sites' requests are refused.
     """
-    user: Any = request.user  # type: ignore[attr-defined]
+    user: Any = request.user
     if not (user.is_authenticated and user.is_staff):
         if request.method in _SAFE and not rest.startswith(("api/", "live")):
             return redirect_to_login(request.get_full_path())
@@ -180,7 +181,8 @@ async def _chunks(exchange: Exchange, stopping: Shutdown) -> AsyncIterator[bytes
     try:
         while True:
             part = asyncio.wrap_future(SITE.run(exchange.chunk()))
-            await asyncio.wait({part, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            ends: list[asyncio.Future[Any]] = [part, stopped]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not part.done():
                 part.cancel()
                 return

@@ -1,12 +1,12 @@
 """Tests of the shop with Django's test runner."""
 
-import asyncio
 import contextlib
 import io
 import json
 import uuid
 from datetime import timedelta
 
+from asgiref.sync import async_to_sync
 from django.contrib.auth.models import Permission, User
 from django.core.management import call_command
 from django.db import transaction
@@ -90,7 +90,7 @@ class StandardTests(CleanTestCase):
             await result.arefresh()
             return result, await tasks.notify.aget_result(result.id)
 
-        result, found = asyncio.run(story())
+        result, found = async_to_sync(story)()
         self.assertEqual(result.return_value, "table is placed")
         self.assertEqual((found.task.queue_name, found.task.priority), ("mail", 10))
         self.assertEqual(tasks.notify.module_path, "shop.tasks.notify")
@@ -358,6 +358,6 @@ class AdminTests(CleanTestCase):
             await stream.aclose()
             return answer.headers["content-type"], first
 
-        kind, first = asyncio.run(story())
+        kind, first = async_to_sync(story)()
         self.assertTrue(kind.startswith("text/event-stream"))
         self.assertTrue(first.startswith(b"retry:"))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from litestar import Litestar, get, post
 from litestar.di import NamedDependency
+from litestar.params import FromPath
 from litestar.testing import TestClient
 
 from tidemill import App
@@ -32,7 +33,7 @@ def app() -> Iterator[App]:
 
 
 @post("/numbers/{number:int}", status_code=200)
-async def numbers(number: int, tidemill: NamedDependency[App]) -> int:
+async def numbers(number: FromPath[int], tidemill: NamedDependency[App]) -> int:
     job = await tidemill.aenqueue("double", number=number)
     return int(await job.aresult(PATIENCE))
 

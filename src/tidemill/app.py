@@ -232,8 +232,8 @@ class App(TaskDeclarer):
             for group in groups_in(source):
                 for declared in group.declared:
                     self._add(declared)
-                for task, trigger, key, said in group.schedules:
-                    self.schedule(task, trigger, key, **said)
+                for task, trigger, key, options in group.schedules:
+                    self.schedule(task, trigger, key, **options)
                 group.attach(self)
 
     def enqueue(self, task: str, /, **arguments: Any) -> Job[Any]:
@@ -312,7 +312,7 @@ class App(TaskDeclarer):
         task: BoundTask[Any, Any, Any] | str,
         trigger: Trigger | str,
         key: str | None = None,
-        **said: Unpack[ScheduleKeywords],
+        **options: Unpack[ScheduleKeywords],
     ) -> None:
         """Declare a schedule in code: ``app.schedule(cleanup, Daily("02:00"), key="nightly")``.
 
@@ -320,7 +320,7 @@ class App(TaskDeclarer):
         when it starts, under ``key`` or the task's name, and updates the stored one when the code changes.
         """
         self._declarations.add(
-            task, trigger, key if key is not None else str(getattr(task, "name", task)), **said
+            task, trigger, key if key is not None else str(getattr(task, "name", task)), **options
         )
 
     @property

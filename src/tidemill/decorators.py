@@ -91,7 +91,7 @@ class TaskDeclarer:
         task: BoundTask[Any, Any, Any] | str,
         trigger: Trigger | str,
         key: str | None = None,
-        **said: Unpack[ScheduleKeywords],
+        **options: Unpack[ScheduleKeywords],
     ) -> None:
         """Declare a schedule of a task."""
         raise NotImplementedError
@@ -125,13 +125,13 @@ class TaskDeclarer:
         return self._declare(target, options)
 
     def scheduled(
-        self, trigger: Trigger | str, key: str | None = None, **said: Unpack[ScheduleKeywords]
+        self, trigger: Trigger | str, key: str | None = None, **options: Unpack[ScheduleKeywords]
     ) -> ScheduledDecorator:
         """Declare a schedule of a task, and the task if it is not declared yet: ``@app.scheduled(Cron("0 2 * * *"))``."""
 
         def decorate(target: Any) -> BoundTask[Any, Any]:
             task = target if isinstance(target, BoundTask) else self._declare(target, {})
-            self.schedule(task, trigger, key, **said)
+            self.schedule(task, trigger, key, **options)
             return task
 
         return ScheduledDecorator(decorate)

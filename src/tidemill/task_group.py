@@ -27,7 +27,7 @@ class GroupSchedule(NamedTuple):
     task: BoundTask[Any, Any, Any] | str
     trigger: Trigger | str
     key: str | None
-    said: ScheduleKeywords
+    options: ScheduleKeywords
 
 
 class TaskGroup(TaskDeclarer):
@@ -76,10 +76,10 @@ class TaskGroup(TaskDeclarer):
         task: BoundTask[Any, Any, Any] | str,
         trigger: Trigger | str,
         key: str | None = None,
-        **said: Unpack[ScheduleKeywords],
+        **options: Unpack[ScheduleKeywords],
     ) -> None:
         """Declare a schedule for every app that includes this group: ``group.schedule(cleanup, Daily("02:00"))``."""
-        self.schedules.append(GroupSchedule(task, trigger, key, said))
+        self.schedules.append(GroupSchedule(task, trigger, key, options))
         self._include_again()
 
     def _include_again(self) -> None:

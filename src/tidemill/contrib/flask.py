@@ -91,10 +91,10 @@ class Tidemill(TaskDeclarer):
         task: BoundTask[Any, Any, Any] | str,
         trigger: Trigger | str,
         key: str | None = None,
-        **said: Unpack[ScheduleKeywords],
+        **options: Unpack[ScheduleKeywords],
     ) -> None:
         """Declare a schedule: ``jobs.schedule(cleanup, Daily("02:00"))``."""
-        self._group.schedule(task, trigger, key, **said)
+        self._group.schedule(task, trigger, key, **options)
 
 
 class _ApplicationContext:

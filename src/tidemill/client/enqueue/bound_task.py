@@ -88,26 +88,26 @@ class BoundTask(Generic[P, R, C]):
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Enqueue one job; returns when the job is durable."""
         client = self._client
-        (facts,) = client.enqueuer.enqueue(self._declared, self._call, [(args, kwargs)])
-        return Job(client, facts, self._call.store)
+        (job,) = client.enqueuer.enqueue(self._declared, self._call, [(args, kwargs)])
+        return Job(client, job, self._call.store)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Enqueue one job asynchronously; concurrent calls share a commit."""
         client = self._client
-        (facts,) = await client.enqueuer.aenqueue(self._declared, self._call, [(args, kwargs)])
-        return Job(client, facts, self._call.store)
+        (job,) = await client.enqueuer.aenqueue(self._declared, self._call, [(args, kwargs)])
+        return Job(client, job, self._call.store)
 
     def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Job[R]]:
         """Enqueue many jobs, one for each dictionary of arguments; all of them or none."""
         client = self._client
         found = client.enqueuer.enqueue(self._declared, self._call, [((), call) for call in calls])
-        return [Job(client, facts, self._call.store) for facts in found]
+        return [Job(client, job, self._call.store) for job in found]
 
     async def aenqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Job[R]]:
         """Enqueue many jobs asynchronously; all of them or none."""
         client = self._client
         found = await client.enqueuer.aenqueue(self._declared, self._call, [((), call) for call in calls])
-        return [Job(client, facts, self._call.store) for facts in found]
+        return [Job(client, job, self._call.store) for job in found]
 
     def validate(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Raise ``BadArguments`` if a job with these arguments cannot be enqueued; nothing is stored."""
@@ -145,9 +145,9 @@ class Recipe:
 
 
 def _over(profile: CallOptions, own: CallOptions) -> CallOptions:
-    said = {
+    options = {
         name: getattr(own, name)
         for name in CallOptions.__dataclass_fields__
         if getattr(own, name) != getattr(NO_OPTIONS, name)
     }
-    return profile.merged(said)
+    return profile.merged(options)

@@ -20,7 +20,7 @@ from uuid import UUID
 from tidemill.clock import Clock
 from tidemill.domain.job import Claim, Finish
 from tidemill.domain.lanes import ClaimRequest
-from tidemill.engine.exchange.finisher import Settled
+from tidemill.engine.exchange.finisher import Settled, finishes_of
 from tidemill.engine.exchange.held_job import HeldJob
 from tidemill.engine.exchange.machine import LaneLook, Wakeup
 from tidemill.engine.exchange.planner import ClaimPlan
@@ -44,10 +44,10 @@ OnTrouble = Callable[[StoreError], None]
 class ExchangeOwner(Protocol):
     """The object that the exchange claims and writes for.
 
-    The exchange records claim statistics in its tally, under the lock of the exchange.
+    The exchange records claim statistics in its counters, under the lock of the exchange.
     """
 
-    tally: Counters
+    counters: Counters
 
     def take_over(self, claims: Sequence[Claim], dated: float | None = None) -> None: ...
 
@@ -225,7 +225,7 @@ class StepRunner:
             self.note_answer()
         if request is not None:
             with self._shared.changed:
-                self._owner.tally.claim(request.limit, len(claims))
+                self._owner.counters.claim(request.limit, len(claims))
             if plan is not None:
                 self._claimer.claimed(plan, request, claims)
         if claims:
@@ -256,15 +256,14 @@ class StepRunner:
 
     def _finishes(self, settled: Sequence[Settled]) -> list[Finish]:
         self._owner.about_to_write(settled)
-        at = self._clock.monotonic()
-        return [item.finish(at) for item in settled]
+        return finishes_of(settled, self._clock.monotonic())
 
     def _asked(self, plan: ClaimPlan | None, request: ClaimRequest, ask: Callable[[], T]) -> T:
         try:
             return ask()
         except BaseException:
             with self._shared.changed:
-                self._owner.tally.claim(request.limit, None)
+                self._owner.counters.claim(request.limit, None)
             if plan is not None:
                 self._claimer.failed(plan, request)
             raise

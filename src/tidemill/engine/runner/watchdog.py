@@ -102,7 +102,8 @@ class Watchdog:
         at = self._clock.monotonic()
         starts: list[HeldJob] = []
         for held in jobs:
-            if held.over or held.lost or held.began is None:
+            # The cheap tests first: most held jobs of a busy runner have not begun, or are over.
+            if held.began is None or held.over or held.lost:
                 continue
             if held.claim.state is JobState.CLAIMED and at - held.began >= SHOWN_AFTER:
                 starts.append(held)

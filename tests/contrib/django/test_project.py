@@ -16,7 +16,7 @@ import pytest
 from tests.interfaces.rest.test_shutdown import limit, running
 
 PROJECT = Path(__file__).parent / "project"
-PATIENCE = 120.0
+PATIENCE = 400.0
 
 
 class Project:

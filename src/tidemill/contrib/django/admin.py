@@ -9,15 +9,15 @@ from django.contrib import admin, messages
 
 from tidemill.client.access import acting
 from tidemill.client.jobs.handle import Job
-from tidemill.contrib.django.models import JobRecord
+from tidemill.contrib.django.models import StoredJob
 from tidemill.contrib.django.project import PROJECT
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.errors import TidemillError
 
 
-@admin.register(JobRecord)
+@admin.register(StoredJob)
 class JobAdmin(admin.ModelAdmin):  # type: ignore[misc]  # Django has no types
-    """Lists jobs. The actions need the permission ``tidemill.operate_jobrecord``."""
+    """Lists jobs. The actions need the permission ``tidemill.operate_storedjob``."""
 
     list_display = ("task", "state", "queue", "attempt", "created_at", "finished_at", "id")
     list_filter = ("state",)
@@ -36,7 +36,7 @@ class JobAdmin(admin.ModelAdmin):  # type: ignore[misc]  # Django has no types
 
     def has_operate_permission(self, request: Any) -> bool:
         """Whether the user may use the actions; Django calls this by its name."""
-        return bool(request.user.has_perm("tidemill.operate_jobrecord"))
+        return bool(request.user.has_perm("tidemill.operate_storedjob"))
 
     @admin.action(description="Retry selected jobs", permissions=["operate"])
     def retry(self, request: Any, queryset: Any) -> None:

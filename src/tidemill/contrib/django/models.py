@@ -23,7 +23,7 @@ class ReadOnly(Exception):
     """A program tried to change a job through the model; ``app.jobs`` changes jobs."""
 
 
-class JobRecord(models.Model):  # type: ignore[misc]  # Django has no types
+class StoredJob(models.Model):  # type: ignore[misc]  # Django has no types
     """One job, read from the store. ``app.jobs.get(record.pk)`` returns the handle that can change it."""
 
     id = JobIdField(primary_key=True)
@@ -51,7 +51,7 @@ class JobRecord(models.Model):  # type: ignore[misc]  # Django has no types
         verbose_name = "job"
         ordering = ("-id",)
         default_permissions = ("view",)
-        permissions = (("operate_jobrecord", "Can retry, cancel and approve jobs"),)
+        permissions = (("operate_storedjob", "Can retry, cancel and approve jobs"),)
 
     def __str__(self) -> str:
         return f"{self.task} {self.id}"

@@ -71,7 +71,7 @@ async def _identity(request: Request) -> Identity | None:
     return identity
 
 
-class Exchange:
+class DashboardRequest:
     """One request to the dashboard, on the loop of the site."""
 
     def __init__(self, scope: dict[str, Any], body: bytes) -> None:
@@ -127,15 +127,15 @@ class Exchange:
             await self._task
 
 
-async def _made(scope: dict[str, Any], body: bytes) -> Exchange:
-    return Exchange(scope, body)
+async def _made(scope: dict[str, Any], body: bytes) -> DashboardRequest:
+    return DashboardRequest(scope, body)
 
 
 @csrf_exempt
 def dashboard(request: HttpRequest, rest: str) -> Any:
     """Serve the dashboard and the API to staff. Other users are sent to the sign-in page.
 
-    Superusers have every role; staff with the permission ``tidemill.operate_jobrecord`` may change jobs, and other
+    Superusers have every role; staff with the permission ``tidemill.operate_storedjob`` may change jobs, and other
     staff may look. Forms of the dashboard have their own CSRF tokens, and other sites' requests are refused.
     """
     user: Any = request.user
@@ -145,21 +145,21 @@ def dashboard(request: HttpRequest, rest: str) -> Any:
         return HttpResponseForbidden("sign in as a member of the staff first")
     if request.method not in _SAFE and not _is_same_site(request):
         return HttpResponseForbidden("this request was sent from another site")
-    exchange = SITE.run(_made(_scope(request, rest, _identity_of(user)), request.body)).result()
+    inner = SITE.run(_made(_scope(request, rest, _identity_of(user)), request.body)).result()
     site = SITE.site
-    start = SITE.run(exchange.start(site)).result()
+    start = SITE.run(inner.start(site)).result()
     headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in start["headers"]]
     if any(
         name.lower() == "content-type" and value.startswith("text/event-stream") for name, value in headers
     ):
         if isinstance(request, ASGIRequest):
             return _answer(
-                StreamingHttpResponse(_chunks(exchange, site.state.tidemill.stopping)), start, headers
+                StreamingHttpResponse(_chunks(inner, site.state.tidemill.stopping)), start, headers
             )
         # A stream would occupy a thread of the server for as long as the page is open. 204 ends it for good.
-        SITE.run(exchange.leave()).result()
+        SITE.run(inner.leave()).result()
         return HttpResponse(status=204)
-    return _answer(HttpResponse(SITE.run(exchange.body()).result()), start, headers)
+    return _answer(HttpResponse(SITE.run(inner.body()).result()), start, headers)
 
 
 def _answer(response: Any, start: dict[str, Any], headers: list[tuple[str, str]]) -> Any:
@@ -173,14 +173,14 @@ def _answer(response: Any, start: dict[str, Any], headers: list[tuple[str, str]]
     return response
 
 
-async def _chunks(exchange: Exchange, stopping: Shutdown) -> AsyncIterator[bytes]:
+async def _chunks(inner: DashboardRequest, stopping: Shutdown) -> AsyncIterator[bytes]:
     """The parts of an event stream, on the loop of the server, until the client leaves or the server stops."""
     stop = asyncio.Event()
     stopping.subscribe(stop)
     stopped = asyncio.ensure_future(stop.wait())
     try:
         while True:
-            part = asyncio.wrap_future(SITE.run(exchange.chunk()))
+            part = asyncio.wrap_future(SITE.run(inner.chunk()))
             ends: list[asyncio.Future[Any]] = [part, stopped]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if not part.done():
@@ -192,7 +192,7 @@ async def _chunks(exchange: Exchange, stopping: Shutdown) -> AsyncIterator[bytes
     finally:
         stopped.cancel()
         stopping.unsubscribe(stop)
-        SITE.run(exchange.leave())
+        SITE.run(inner.leave())
 
 
 def _scope(request: HttpRequest, rest: str, identity: Identity) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def _scope(request: HttpRequest, rest: str, identity: Identity) -> dict[str, Any
 def _identity_of(user: Any) -> Identity:
     if user.is_superuser:
         role = Role.SUPER_ADMIN
-    elif user.has_perm("tidemill.operate_jobrecord"):
+    elif user.has_perm("tidemill.operate_storedjob"):
         role = Role.OPERATOR
     else:
         role = Role.VIEWER

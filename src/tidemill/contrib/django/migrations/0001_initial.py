@@ -18,7 +18,7 @@ class Migration(migrations.Migration):  # type: ignore[misc]  # Django has no ty
     dependencies: ClassVar[list[tuple[str, str]]] = []
     operations: ClassVar[list[object]] = [
         migrations.CreateModel(
-            name="JobRecord",
+            name="StoredJob",
             fields=[
                 ("id", JobIdField(primary_key=True, serialize=False)),
                 ("task", models.TextField()),
@@ -46,7 +46,7 @@ class Migration(migrations.Migration):  # type: ignore[misc]  # Django has no ty
                 "verbose_name": "job",
                 "db_table": jobs_table(),
                 "ordering": ("-id",),
-                "permissions": (("operate_jobrecord", "Can retry, cancel and approve jobs"),),
+                "permissions": (("operate_storedjob", "Can retry, cancel and approve jobs"),),
                 "default_permissions": ("view",),
                 "managed": False,
             },

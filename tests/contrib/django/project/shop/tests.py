@@ -17,7 +17,7 @@ from shop import tasks
 from shop.models import Order
 from shop.standard import InvalidTask, TaskResultStatus, exceptions, signals, task_backends
 from tidemill.contrib.django import app
-from tidemill.contrib.django.models import JobRecord, ReadOnly
+from tidemill.contrib.django.models import ReadOnly, StoredJob
 from tidemill.contrib.django.testing import TidemillTestCase, TidemillTestMixin
 
 
@@ -209,7 +209,7 @@ class OwnTransactionTests(TestCase):
         result = tasks.ship.enqueue(1)
         with self.assertRaises(exceptions.TaskResultDoesNotExist):
             result.refresh()
-        self.assertTrue(JobRecord.objects.filter(pk=result.id).exists())
+        self.assertTrue(StoredJob.objects.filter(pk=result.id).exists())
 
 
 class IsolatedTests(TidemillTestCase):
@@ -278,20 +278,20 @@ class AdminTests(CleanTestCase):
 
     def act(self, name, *ids):
         data = {"action": name, "_selected_action": [str(id) for id in ids]}
-        return self.client.post("/admin/tidemill/jobrecord/", data, follow=True)
+        return self.client.post("/admin/tidemill/storedjob/", data, follow=True)
 
     def test_jobs_are_listed_filtered_and_shown(self):
         done = tasks.fail.enqueue()
         drain()
         waiting = tasks.send.enqueue(to="ada")
-        page = self.client.get("/admin/tidemill/jobrecord/?state__exact=failed")
+        page = self.client.get("/admin/tidemill/storedjob/?state__exact=failed")
         self.assertContains(page, done.id)
         self.assertNotContains(page, str(waiting.id))
-        self.assertContains(self.client.get("/admin/tidemill/jobrecord/?q=mail.send"), str(waiting.id))
-        page = self.client.get(f"/admin/tidemill/jobrecord/{done.id}/change/")
+        self.assertContains(self.client.get("/admin/tidemill/storedjob/?q=mail.send"), str(waiting.id))
+        page = self.client.get(f"/admin/tidemill/storedjob/{done.id}/change/")
         self.assertContains(page, "LookupError")
         self.assertNotContains(page, "_save")
-        self.assertEqual(self.client.get("/admin/tidemill/jobrecord/add/").status_code, 403)
+        self.assertEqual(self.client.get("/admin/tidemill/storedjob/add/").status_code, 403)
 
     def test_actions_retry_cancel_and_approve(self):
         failed, waiting, asked = (
@@ -311,17 +311,17 @@ class AdminTests(CleanTestCase):
 
     def test_actions_need_the_permission(self):
         viewer = User.objects.create_user("bob", is_staff=True)
-        viewer.user_permissions.add(Permission.objects.get(codename="view_jobrecord"))
+        viewer.user_permissions.add(Permission.objects.get(codename="view_storedjob"))
         self.client.force_login(viewer)
         job = tasks.send.enqueue(to="ada")
         self.act("cancel", job.id)
         self.assertEqual(app.jobs.get(job.id).status, "pending")
-        viewer.user_permissions.add(Permission.objects.get(codename="operate_jobrecord"))
+        viewer.user_permissions.add(Permission.objects.get(codename="operate_storedjob"))
         self.assertContains(self.act("cancel", job.id), "1 job cancelled")
 
     def test_the_model_cannot_change_jobs(self):
         tasks.send.enqueue(to="ada")
-        record = JobRecord.objects.filter(created_at__lte=timezone.now() + timedelta(minutes=5)).first()
+        record = StoredJob.objects.filter(created_at__lte=timezone.now() + timedelta(minutes=5)).first()
         with self.assertRaises(ReadOnly):
             record.save()
         with self.assertRaises(ReadOnly):

@@ -24,7 +24,7 @@ Every parameter that is a `timedelta` here also takes a number of seconds or a t
 """
 
 GROUPS = {
-    "App and tasks": ["App", "BoundTask", "Task", "ItemTask", "Recipe", "Context", "current"],
+    "App and tasks": ["App", "TaskGroup", "task", "BoundTask", "Task", "ItemTask", "Recipe", "Context", "current"],
     "Jobs": ["Job", "JobState", "Execution", "Unique", "Duration"],
     "Retries": ["Exponential", "Linear", "Fixed", "Immediate", "NoRetry"],
     "Limits": ["Limit", "Rate", "Breaker"],

@@ -76,6 +76,9 @@ class Client:
         self.events = Events()
         self.hooks = Hooks()
         self.store_for = store_for
+        self.is_closed = False
+        #: returns the user's connection whose transaction a call without ``connection=`` joins, or None
+        self.open_transaction: Callable[[], object | None] | None = None
         self._lock = threading.Lock()
         self._is_view = False
         self._views: WeakSet[Client] = WeakSet()
@@ -92,6 +95,41 @@ class Client:
         self._closing: list[Callable[[], None]] = []
         self._file_places: dict[tuple[str, str], ArchivePlace] = {}
         self.enqueuer = Enqueuer(self)
+
+    def configure(
+        self,
+        stores: Mapping[str, Store] | None,
+        *,
+        tenant: str | None,
+        limits: PayloadLimits,
+        rules: Mapping[str, Rule],
+        retention: Retention,
+        store_for: StoreFor | None,
+        places: Mapping[str, str] | None = None,
+    ) -> None:
+        """Change the settings. If stores are given, close the previous ones and use the new ones."""
+        self.tenant = self.tenant if tenant is None else tenant
+        self.limits, self.rules, self.store_for = limits, dict(rules), store_for
+        self.retention, self.policies = retention, retention.effective()
+        if stores is not None:
+            self.close()
+            self.is_closed = False
+            self.places = dict(places or {})
+            self._use(stores, self.clock)
+        else:
+            # These have cached the previous settings.
+            self.placement = Placement(self.stores, self.registry, self.tenant, store_for)
+            self.enqueuer = Enqueuer(self)
+
+    def end_services(self) -> None:
+        """Close the APIs and dashboards that use this client."""
+        while self._closing:
+            self._closing.pop()()
+
+    @property
+    def is_served(self) -> bool:
+        """Whether an API or a dashboard uses this client."""
+        return bool(self._closing)
 
     @contextmanager
     def override(self, stores: Mapping[str, Store], clock: Clock) -> Iterator[None]:
@@ -287,6 +325,7 @@ class Client:
 
     def close(self) -> None:
         """Stop the threads and close the stores."""
+        self.is_closed = True
         self._end_threads()
         if not self._is_view:
             for store in self.stores.values():

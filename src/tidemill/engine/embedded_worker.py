@@ -99,6 +99,11 @@ class EmbeddedWorker:
 
     # Lifecycle --------------------------------------------------------------------------------------------------------
 
+    @property
+    def is_running(self) -> bool:
+        """Whether this worker was started and not stopped."""
+        return self._parts is not None and not self._over
+
     def start(self) -> Self:
         """Start working. Raises if the store cannot be used."""
         refuse_while_importing()

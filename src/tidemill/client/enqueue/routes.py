@@ -138,6 +138,7 @@ class Enqueuer:
 
         ``place`` is the store that the caller got from the method ``place``, if it needed the name.
         """
+        call = self._joined(call)
         place = place or self.place(declared, call)
         if call.connection is not None:
             look_on(call.connection, self._client.store(place))
@@ -150,6 +151,19 @@ class Enqueuer:
         if self._only is None and self._client.placement.is_unchecked(place):
             self._client.placement.warn_unserved(place, self._client.pin)
         return answer
+
+    def _joined(self, call: CallOptions) -> CallOptions:
+        """Return the options with the user's connection, if a framework reports an open transaction on it."""
+        source = self._client.open_transaction
+        if (
+            source is None
+            or call.connection is not None
+            or call.store is not None
+            or COLLECTOR.get() is not None
+        ):
+            return call
+        connection = source()
+        return call if connection is None else replace(call, connection=connection)
 
     def build(self, declared: Declared, call: CallOptions, calls: Sequence[Call]) -> list[NewJob]:
         """Return the jobs that ``enqueue`` would store, without storing them."""

@@ -139,6 +139,10 @@ class Declarations:
                 deployment(),
             )
 
+    def restart(self) -> None:
+        """Treat every declaration as not stored yet, after the client has changed its store."""
+        self._stale, self._recorded, self._warned, self._warned_of_limits = True, False, False, False
+
     @contextmanager
     def override(self) -> Iterator[None]:
         """Treat every declaration as new inside a block in which the client has another store and clock.
@@ -148,7 +152,7 @@ class Declarations:
         kept = self._all, self._stale, self._recorded, self._warned, self._warned_of_limits
         now = self._client.clock.now()
         self._all = {place: replace(dated(schedule, now), id=new_id()) for place, schedule in kept[0].items()}
-        self._stale, self._recorded, self._warned, self._warned_of_limits = True, False, False, False
+        self.restart()
         try:
             yield
         finally:

@@ -224,7 +224,8 @@ class App:
 
     def _declare(self, target: Callable[..., Any], options: TaskKeywords) -> BoundTask[Any, Any]:
         name = options.get("name") or default_name(target)
-        declared = declare(target, read_options(name, options))
+        given = {"result_limit": self._client.limits.result, **options}
+        declared = declare(target, read_options(name, given))
         self._client.hooks.check(declared)
         self.registry.add(declared)
         return BoundTask(self._client, declared)

@@ -88,7 +88,8 @@ async def show(visit: PageRequest, name: str, form: FormState) -> Response:
 def _look(visit: PageRequest, crowd: UnfinishedCounts, ends: EndedGroups, name: str) -> dict[str, Any]:
     inspection, registry = visit.inspection, visit.app.registry
     declared = registry.get(name) if name in registry else None
-    lately = inspection.latest_ends(name, tenant=visit.tenant, limit=LATEST)
+    latest = inspection.latest_ends(name, tenant=visit.tenant, limit=LATEST)
+    lately = sorted(latest, key=lambda job: job.finished_at, reverse=True)
     counts = crowd.counts.get(name, {})
     ended = next((row for row in ends.rows if row.name == name), None)
     pause = {(pause.kind, pause.name): pause for pause in visit.app.control.pauses()}.get(

@@ -30,19 +30,19 @@ class PayloadLimits:
                 raise BadSettings(f"the payload limit for {name} is {value}; give 1 to {CEILING} bytes")
 
     def check_args(self, task: str, text: str) -> None:
-        _check(task, "arguments", text, self.args)
+        _check(task, "arguments", text, self.args, "App(args_limit=…)")
 
     def check_result(self, task: str, text: str) -> None:
-        _check(task, "result", text, self.result)
+        _check(task, "result", text, self.result, "result_limit= of the task or the App")
 
 
-def _check(task: str, what: str, text: str, limit: int) -> None:
+def _check(task: str, what: str, text: str, limit: int, setting: str) -> None:
     # ASCII text has as many bytes as characters, so the common payload need not be encoded.
     size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
     if size > limit:
         raise PayloadTooLarge(
             f"the {what} of task {task} {'is' if what == 'result' else 'are'} {size:,} bytes, and the limit is {limit:,}; "
-            "store the data elsewhere and pass a reference, or raise the limit (1 MiB at most)",
+            f"store the data elsewhere and pass a reference, or raise the limit with {setting}, 1 MiB at most",
             task=task,
             size=size,
             limit=limit,

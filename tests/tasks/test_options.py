@@ -49,7 +49,9 @@ def test_an_invalid_task_option_is_refused_with_a_hint(option: str, value: Any, 
 
 
 def test_attempts_and_retries_are_not_both_counted() -> None:
-    with pytest.raises(BadSettings, match="retry=3 counts attempts and max_retries=3 counts those after the first"):
+    with pytest.raises(
+        BadSettings, match="retry=3 counts attempts and max_retries=3 counts those after the first"
+    ):
         read_options("send", {"retry": 3, "max_retries": 3})
     assert read_options("send", {"retry": Exponential(), "max_retries": 2}).retry.max_attempts == 3
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from dataclasses import fields
 
 from tests.interfaces.dashboard.crowd import join, words
 from tests.interfaces.dashboard.kit import House
@@ -80,7 +80,7 @@ def test_an_invalid_setting_is_shown_again_with_its_input(shop: House) -> None:
 
 def test_every_threshold_is_described(shop: House) -> None:
     page = shop.person("viewer").open("/settings")
-    for field in fields(Thresholds):
+    for field in dataclasses.fields(Thresholds):
         cell = page.partition(f"<code>alerts.{field.name}</code>")[2].partition("</td>")[0]
         assert words(cell).strip(), field.name
 

@@ -155,7 +155,7 @@ def _seen(config: pytest.Config, name: str) -> tuple[str, str]:
         program = find_pgbouncer()
         return pgbouncer_version(program), str(program)
     if _found in config.stash:
-        return config.stash[_found].version, config.stash[_found].found
+        return config.stash[_found].version, config.stash[_found].how_found
     return "-", GIVEN if os.environ.get(
         GIVEN
     ) else f"not asked for; programs in {find_programs().parents[1].name}"

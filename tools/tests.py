@@ -17,8 +17,9 @@ def parallel(arguments: list[str]) -> list[str]:
     """The arguments that spread a run over the cores, unless the run is small or chooses for itself."""
     if any(argument.startswith(_SINGLE) or "::" in argument for argument in arguments):
         return []
-    # Many tests only wait, so one process more than there are cores.
-    return ["-n", str(min(8, (os.cpu_count() or 2) + 1))]
+    # Many tests only wait, so one process more than there are cores. An idle process takes tests from a busy one; in
+    # fixed shares, the last long tests would run one after the other in one process.
+    return ["-n", str(min(8, (os.cpu_count() or 2) + 1)), "--dist", "worksteal"]
 
 
 def run(env: Environment, arguments: list[str], *, every: bool, coverage: bool) -> int:

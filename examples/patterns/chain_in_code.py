@@ -52,7 +52,7 @@ def main() -> None:
         publish(app, content=2, words=900)
         app.testing().drain()
         for job in app.jobs.stream():
-            parent = job.facts.details.parent_id
+            parent = job.row.details.parent_id
             after = f" after {app.jobs.get(parent).task}" if parent is not None else ""
             print(f"{job.task}{after}: {job.value}")
 

@@ -48,7 +48,7 @@ def main() -> None:
         print(f"after the first attempt: {job.status}, {done}")
         testing.run_until_idle(timedelta(minutes=1))
         job.refresh()
-        print(f"{job.status} after {job.facts.attempt} attempts, {job.progress:.0%}")
+        print(f"{job.status} after {job.row.attempt} attempts, {job.progress:.0%}")
         print(job.value)
 
 

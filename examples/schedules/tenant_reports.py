@@ -51,7 +51,7 @@ def main(store: str = "memory://") -> None:
             app.definitions.save("monthly-report", args={"recipient": "new@bolt.example", "language": "de"})
         testing.run_until_idle(timedelta(days=30))
         for job in app.jobs.stream(tenant="*"):
-            details = job.facts.details
+            details = job.row.details
             print(f"{details.fire_at:%Y-%m-%d %H:%M} UTC, version {details.definition_version}: {job.value}")
 
 

@@ -306,7 +306,7 @@ class App:
         task: BoundTask[Any, Any, Any] | str,
         trigger: Trigger | str,
         key: str | None = None,
-        **said: Unpack[ScheduleKeywords],
+        **options: Unpack[ScheduleKeywords],
     ) -> None:
         """Declare a schedule in code: ``app.schedule(cleanup, Daily("02:00"), key="nightly")``.
 
@@ -314,17 +314,17 @@ class App:
         when it starts, under ``key`` or the task's name, and updates the stored one when the code changes.
         """
         self._declarations.add(
-            task, trigger, key if key is not None else str(getattr(task, "name", task)), **said
+            task, trigger, key if key is not None else str(getattr(task, "name", task)), **options
         )
 
     def scheduled(
-        self, trigger: Trigger | str, key: str | None = None, **said: Unpack[ScheduleKeywords]
+        self, trigger: Trigger | str, key: str | None = None, **options: Unpack[ScheduleKeywords]
     ) -> ScheduledDecorator:
         """Declare a schedule of a task, and the task if it is not declared yet: ``@app.scheduled(Cron("0 2 * * *"))``."""
 
         def decorate(target: Any) -> BoundTask[Any, Any]:
             task = target if isinstance(target, BoundTask) else self._declare(target, {})
-            self.schedule(task, trigger, key, **said)
+            self.schedule(task, trigger, key, **options)
             return task
 
         return ScheduledDecorator(decorate)

@@ -64,12 +64,12 @@ class TidemillError(Exception):
 
     code: ClassVar[str] = "tidemill_error"
 
-    def __init__(self, message: str | None = None, **facts: object) -> None:
+    def __init__(self, message: str | None = None, **details: object) -> None:
         text = message if message is not None else (type(self).__doc__ or type(self).__name__).strip()
         super().__init__(text)
         self.message = text
-        self.facts = facts
-        for name, value in facts.items():
+        self.details = details
+        for name, value in details.items():
             setattr(self, name, value)
 
 
@@ -306,10 +306,10 @@ class Signal(BaseException):
         return _rebuilt, (type(self), self.args, self.__dict__)
 
 
-def _rebuilt(kind: type[Signal], args: tuple[object, ...], facts: dict[str, object]) -> Signal:
+def _rebuilt(kind: type[Signal], args: tuple[object, ...], details: dict[str, object]) -> Signal:
     """A signal restored in another process, without its constructor, whose arguments differ from ``args``."""
     signal = kind.__new__(kind, *args)
-    signal.__dict__.update(facts)
+    signal.__dict__.update(details)
     return signal
 
 

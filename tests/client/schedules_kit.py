@@ -22,7 +22,7 @@ def send(to: str, size: int = 1) -> str:
 
 
 @contextmanager
-def a_mill(url: str = "memory://") -> Iterator[App]:
+def app_on(url: str = "memory://") -> Iterator[App]:
     with App(url, migrate=True, clock=ManualClock(MIDNIGHT), name="mill") as app:
         app.task(name="send")(send)
         yield app
@@ -32,5 +32,5 @@ def a_mill(url: str = "memory://") -> Iterator[App]:
 def on_each_store(request: pytest.FixtureRequest, folder: Path) -> Iterator[App]:
     """An app on the store that the fixture's parameter names."""
     url = url_of(request.param, folder, request)
-    with a_mill(url) as app:
+    with app_on(url) as app:
         yield app

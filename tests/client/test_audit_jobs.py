@@ -19,7 +19,7 @@ from tidemill.errors import BadSettings, IllegalTransition
 
 
 @pytest.fixture
-def mill(app: App) -> App:
+def app(app: App) -> App:
     return with_tasks(app)
 
 
@@ -54,14 +54,14 @@ def test_an_invalid_actor_name_is_refused(name: str) -> None:
 # One job -----------------------------------------------------------------------------------------------------------------
 
 
-def test_each_action_on_a_job_writes_one_entry_with_the_change(mill: App) -> None:
+def test_each_action_on_a_job_writes_one_entry_with_the_change(app: App) -> None:
     with acting("ann"):
-        (job,) = jobs(mill, 1)
+        (job,) = jobs(app, 1)
         job.cancel("not needed")
         job.retry()
         job.cancel()
         job.delete()
-    found = entries(mill)
+    found = entries(app)
     assert [(entry.who, entry.action) for entry in found] == [
         ("ann", "job.cancelled"),
         ("ann", "job.retried"),
@@ -74,15 +74,15 @@ def test_each_action_on_a_job_writes_one_entry_with_the_change(mill: App) -> Non
     assert found[3].before == {"task": "send", "status": "cancelled"}
     assert found[3].after is None
     assert SECRET not in repr(found)
-    assert mill.audit.verify().ok
+    assert app.audit.verify().ok
 
 
 @pytest.mark.parametrize(("verb", "word"), [("approve", "approved"), ("reject", "rejected")])
-def test_a_review_decision_is_audited_with_its_comment(mill: App, verb: str, word: str) -> None:
-    (job,) = jobs(mill, 1, "look")
-    mill.testing().drain()
+def test_a_review_decision_is_audited_with_its_comment(app: App, verb: str, word: str) -> None:
+    (job,) = jobs(app, 1, "look")
+    app.testing().drain()
     getattr(job, verb)("looks fine")
-    (entry,) = entries(mill)
+    (entry,) = entries(app)
     assert entry.action == f"job.{word}"
     assert entry.before == {"task": "look", "status": "review_needed"}
     assert entry.after is not None
@@ -90,60 +90,60 @@ def test_a_review_decision_is_audited_with_its_comment(mill: App, verb: str, wor
     assert SECRET not in repr(entry)
 
 
-def test_only_the_first_cancel_request_to_a_running_job_is_audited(mill: App) -> None:
-    (job,) = jobs(mill, 1)
-    claimed(mill)
+def test_only_the_first_cancel_request_to_a_running_job_is_audited(app: App) -> None:
+    (job,) = jobs(app, 1)
+    claimed(app)
     job.cancel("enough")
     job.cancel("again")
-    assert acts(mill) == [("job.cancel_requested", f"job:{job.id}")]
-    assert entries(mill)[0].after == {"status": "running", "reason": "enough"}
+    assert acts(app) == [("job.cancel_requested", f"job:{job.id}")]
+    assert entries(app)[0].after == {"status": "running", "reason": "enough"}
 
 
-def test_a_refused_action_writes_no_entry(mill: App) -> None:
-    (job,) = jobs(mill, 1)
+def test_a_refused_action_writes_no_entry(app: App) -> None:
+    (job,) = jobs(app, 1)
     for act in (job.retry, job.approve, job.delete):
         with pytest.raises(IllegalTransition):
             act()
     job.refresh()
-    assert entries(mill) == []
+    assert entries(app) == []
 
 
-def test_an_action_that_cannot_be_audited_is_rolled_back(mill: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    waiting, running = jobs(mill, 2)
-    (held,) = claimed(mill)
+def test_an_action_that_cannot_be_audited_is_rolled_back(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting, running = jobs(app, 2)
+    (held,) = claimed(app)
     if held.id == waiting.id:
         waiting, running = running, waiting
-    undone(mill, monkeypatch, waiting.cancel)
-    undone(mill, monkeypatch, running.cancel)
-    undone(mill, monkeypatch, lambda: mill.jobs.cancel(task="send"))
+    undone(app, monkeypatch, waiting.cancel)
+    undone(app, monkeypatch, running.cancel)
+    undone(app, monkeypatch, lambda: app.jobs.cancel(task="send"))
     assert waiting.refresh().status is JobState.PENDING
-    assert running.refresh().facts.cancel_reason is None
+    assert running.refresh().row.cancel_reason is None
     waiting.cancel()
-    undone(mill, monkeypatch, waiting.retry)
-    undone(mill, monkeypatch, waiting.delete)
-    undone(mill, monkeypatch, lambda: mill.jobs.delete(task="send"))
+    undone(app, monkeypatch, waiting.retry)
+    undone(app, monkeypatch, waiting.delete)
+    undone(app, monkeypatch, lambda: app.jobs.delete(task="send"))
     assert waiting.refresh().status is JobState.CANCELLED
 
 
-def test_async_actions_are_attributed_to_the_actor_of_the_awaiting_context(mill: App) -> None:
+def test_async_actions_are_attributed_to_the_actor_of_the_awaiting_context(app: App) -> None:
     async def story() -> None:
-        with acting("ann"), mill.tenant("acme"):
-            (job,) = jobs(mill, 1)
+        with acting("ann"), app.tenant("acme"):
+            (job,) = jobs(app, 1)
             await job.acancel()
-            await mill.jobs.aretry(task="send")
-            await mill.jobs.acancel(task="send")
-            await mill.jobs.adelete(task="send")
+            await app.jobs.aretry(task="send")
+            await app.jobs.acancel(task="send")
+            await app.jobs.adelete(task="send")
 
     asyncio.run(story())
-    assert [(entry.who, entry.tenant) for entry in entries(mill)] == [("ann", "acme")] * 4
+    assert [(entry.who, entry.tenant) for entry in entries(app)] == [("ann", "acme")] * 4
 
 
-def test_async_calls_use_the_tenant_of_the_awaiting_context(mill: App) -> None:
+def test_async_calls_use_the_tenant_of_the_awaiting_context(app: App) -> None:
     async def story() -> int:
-        with mill.tenant("acme"):
-            (job,) = jobs(mill, 1)
-            assert (await mill.jobs.aget(job.id)).tenant == "acme"
-            return await mill.jobs.acount()
+        with app.tenant("acme"):
+            (job,) = jobs(app, 1)
+            assert (await app.jobs.aget(job.id)).tenant == "acme"
+            return await app.jobs.acount()
 
     assert asyncio.run(story()) == 1
 
@@ -151,12 +151,12 @@ def test_async_calls_use_the_tenant_of_the_awaiting_context(mill: App) -> None:
 # Many jobs ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_bulk_action_writes_one_entry_with_its_filter_counts_and_ids(mill: App) -> None:
-    made = jobs(mill, 3)
-    claimed(mill)
+def test_a_bulk_action_writes_one_entry_with_its_filter_counts_and_ids(app: App) -> None:
+    made = jobs(app, 3)
+    claimed(app)
     with acting("ann"):
-        mill.jobs.cancel(task="send", status=["pending", "running"], reason="flood")
-    (entry,) = entries(mill)
+        app.jobs.cancel(task="send", status=["pending", "running"], reason="flood")
+    (entry,) = entries(app)
     assert (entry.who, entry.action, entry.subject, entry.tenant) == (
         "ann",
         "jobs.cancelled",
@@ -168,10 +168,10 @@ def test_a_bulk_action_writes_one_entry_with_its_filter_counts_and_ids(mill: App
     assert entry.after["filter"] == {"task": "send", "status": ["pending", "running"]}
     assert (entry.after["done"], entry.after["skipped"], entry.after["reason"]) == (3, 0, "flood")
     assert set(map(str, entry.after["ids"])) == {str(job.id) for job in made}  # type: ignore[call-overload]
-    mill.jobs.retry(task="send")
-    mill.jobs.cancel(task="send", status="pending")
-    mill.jobs.delete(task="send")
-    assert [action for action, _ in acts(mill)] == [
+    app.jobs.retry(task="send")
+    app.jobs.cancel(task="send", status="pending")
+    app.jobs.delete(task="send")
+    assert [action for action, _ in acts(app)] == [
         "jobs.cancelled",
         "jobs.retried",
         "jobs.cancelled",
@@ -179,54 +179,54 @@ def test_a_bulk_action_writes_one_entry_with_its_filter_counts_and_ids(mill: App
     ]
 
 
-def test_an_entry_lists_at_most_a_hundred_job_ids(mill: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_lists_at_most_a_hundred_job_ids(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BATCH", 50)
-    made = jobs(mill, 130)
-    mill.jobs.cancel(ids=[job.id for job in made])
-    (entry,) = entries(mill)
+    made = jobs(app, 130)
+    app.jobs.cancel(ids=[job.id for job in made])
+    (entry,) = entries(app)
     assert entry.after is not None
     assert (entry.after["done"], entry.after["filter"]) == (130, {"ids": 130})
     assert len(list(entry.after["ids"])) == 100  # type: ignore[call-overload]
 
 
-def test_a_very_large_bulk_action_is_audited_in_parts(mill: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_very_large_bulk_action_is_audited_in_parts(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TOGETHER", 10)
-    jobs(mill, 25)
-    assert mill.jobs.cancel(task="send").done == 25
-    assert [entry.after and entry.after["done"] for entry in entries(mill)] == [10, 10, 5]
+    jobs(app, 25)
+    assert app.jobs.cancel(task="send").done == 25
+    assert [entry.after and entry.after["done"] for entry in entries(app)] == [10, 10, 5]
 
 
-def test_a_bulk_action_that_changes_nothing_writes_no_entry(mill: App) -> None:
-    jobs(mill, 1)
-    claimed(mill)
-    mill.jobs.cancel(task="send")
-    assert len(entries(mill)) == 1
-    mill.jobs.cancel(task="send")
-    mill.jobs.retry(task="send")
-    mill.jobs.delete(task="none")
-    assert len(entries(mill)) == 1
+def test_a_bulk_action_that_changes_nothing_writes_no_entry(app: App) -> None:
+    jobs(app, 1)
+    claimed(app)
+    app.jobs.cancel(task="send")
+    assert len(entries(app)) == 1
+    app.jobs.cancel(task="send")
+    app.jobs.retry(task="send")
+    app.jobs.delete(task="none")
+    assert len(entries(app)) == 1
 
 
 # Enqueueing --------------------------------------------------------------------------------------------------------------
 
 
-def test_plain_enqueueing_is_not_audited(mill: App) -> None:
-    enqueue(mill).enqueue(to=SECRET)
-    enqueue(mill, audit=False).enqueue(to=SECRET)
-    assert entries(mill) == []
+def test_plain_enqueueing_is_not_audited(app: App) -> None:
+    enqueue(app).enqueue(to=SECRET)
+    enqueue(app, audit=False).enqueue(to=SECRET)
+    assert entries(app) == []
 
 
-def test_an_enqueue_with_audit_is_recorded_without_the_arguments(mill: App) -> None:
+def test_an_enqueue_with_audit_is_recorded_without_the_arguments(app: App) -> None:
     with acting("ann"):
-        job = enqueue(mill, audit=True).enqueue(to=SECRET)
-    (entry,) = entries(mill)
+        job = enqueue(app, audit=True).enqueue(to=SECRET)
+    (entry,) = entries(app)
     assert (entry.who, entry.action, entry.subject) == ("ann", "job.enqueued", f"job:{job.id}")
     assert entry.after == {"task": "send", "queue": "default", "priority": 0}
     assert job.refresh().status is JobState.PENDING
 
 
-def test_a_task_with_audit_is_recorded_unless_the_call_disables_it(mill: App) -> None:
-    @mill.task(audit=True)
+def test_a_task_with_audit_is_recorded_unless_the_call_disables_it(app: App) -> None:
+    @app.task(audit=True)
     def pay(amount: int) -> None: ...
 
     async def story() -> None:
@@ -237,24 +237,24 @@ def test_a_task_with_audit_is_recorded_unless_the_call_disables_it(mill: App) ->
     pay.using(audit=False).enqueue(amount=1)
     asyncio.run(story())
     pay.enqueue_many([{"amount": number} for number in range(3)])
-    assert [action for action, _ in acts(mill)] == ["job.enqueued", "job.enqueued", "jobs.enqueued"]
-    assert entries(mill)[1].who == "bob"
-    assert entries(mill)[2].after is not None
-    assert entries(mill)[2].after["done"] == 3  # type: ignore[index]
+    assert [action for action, _ in acts(app)] == ["job.enqueued", "job.enqueued", "jobs.enqueued"]
+    assert entries(app)[1].who == "bob"
+    assert entries(app)[2].after is not None
+    assert entries(app)[2].after["done"] == 3  # type: ignore[index]
 
 
-def test_a_job_that_was_not_created_is_not_audited(mill: App) -> None:
-    task = enqueue(mill, audit=True, unique=Unique())
+def test_a_job_that_was_not_created_is_not_audited(app: App) -> None:
+    task = enqueue(app, audit=True, unique=Unique())
     first = task.enqueue(to="ann")
     assert task.enqueue(to="ann").id == first.id
-    assert acts(mill) == [("job.enqueued", f"job:{first.id}")]
-    replaced = enqueue(mill, audit=True, unique=Unique(on_conflict="replace")).enqueue(to="ann")
-    assert acts(mill)[1:] == [("job.enqueued", f"job:{replaced.id}")]
+    assert acts(app) == [("job.enqueued", f"job:{first.id}")]
+    replaced = enqueue(app, audit=True, unique=Unique(on_conflict="replace")).enqueue(to="ann")
+    assert acts(app)[1:] == [("job.enqueued", f"job:{replaced.id}")]
 
 
-def test_an_enqueue_that_cannot_be_audited_is_rolled_back(mill: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    undone(mill, monkeypatch, lambda: enqueue(mill, audit=True).enqueue(to="ann"))
-    assert mill.jobs.count() == 0
+def test_an_enqueue_that_cannot_be_audited_is_rolled_back(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    undone(app, monkeypatch, lambda: enqueue(app, audit=True).enqueue(to="ann"))
+    assert app.jobs.count() == 0
 
 
 def test_in_the_users_sqlite_transaction_the_entry_commits_with_the_job(tmp_path: Path) -> None:

@@ -18,14 +18,14 @@ ARGS = {"to": "open sesame"}
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-def mill(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
+def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
     """An app on each store, with a manual clock and a task ``send``."""
     with on_each_store(request, tmp_path) as app:
         yield app
 
 
-def test_each_action_on_a_schedule_writes_one_entry(mill: App) -> None:
-    face = mill.schedules
+def test_each_action_on_a_schedule_writes_one_entry(app: App) -> None:
+    face = app.schedules
     with acting("ann"):
         face.add("send", Every(HOUR), "often", args=ARGS, metadata={"customer": "sesame street"})
         face.update("often", timezone="Europe/Berlin", args={"to": "sesame two"})
@@ -34,13 +34,13 @@ def test_each_action_on_a_schedule_writes_one_entry(mill: App) -> None:
         face.resume("often")
         face.resume("often")
         job = face.trigger("often")
-        assert isinstance(mill.clock, ManualClock)
-        mill.clock.advance(3 * HOUR)
+        assert isinstance(app.clock, ManualClock)
+        app.clock.advance(3 * HOUR)
         face.backfill("often", MIDNIGHT, MIDNIGHT + 2 * HOUR, dry_run=True)
         face.backfill("often", MIDNIGHT, MIDNIGHT + 2 * HOUR)
         face.backfill("often", MIDNIGHT, MIDNIGHT + 2 * HOUR)
         face.remove("often")
-    found = entries(mill)
+    found = entries(app)
     verbs = ["added", "updated", "paused", "resumed", "triggered", "backfilled", "removed"]
     assert [entry.action for entry in found] == [f"schedule.{verb}" for verb in verbs]
     assert {(entry.who, entry.subject, entry.tenant) for entry in found} == {
@@ -65,34 +65,34 @@ def test_each_action_on_a_schedule_writes_one_entry(mill: App) -> None:
     assert filled.after is not None
     assert filled.after["fires"] == 3
     assert "sesame" not in repr(found)
-    assert mill.audit.verify()[:2] == (True, 7)
+    assert app.audit.verify()[:2] == (True, 7)
 
 
-def test_a_refused_schedule_writes_no_entry(mill: App) -> None:
-    mill.schedules.add("send", Every(HOUR), "often", args=ARGS)
+def test_a_refused_schedule_writes_no_entry(app: App) -> None:
+    app.schedules.add("send", Every(HOUR), "often", args=ARGS)
     with pytest.raises(ScheduleExists):
-        mill.schedules.add("send", Every(HOUR), "often", args=ARGS)
-    assert len(entries(mill)) == 1
+        app.schedules.add("send", Every(HOUR), "often", args=ARGS)
+    assert len(entries(app)) == 1
 
 
 def test_an_action_on_a_schedule_that_cannot_be_audited_is_rolled_back(
-    mill: App, monkeypatch: pytest.MonkeyPatch
+    app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    face = mill.schedules
-    undone(mill, monkeypatch, lambda: face.add("send", Every(HOUR), "often", args=ARGS))
+    face = app.schedules
+    undone(app, monkeypatch, lambda: face.add("send", Every(HOUR), "often", args=ARGS))
     assert face.list() == []
     was = face.add("send", Every(HOUR), "often", args=ARGS)
-    undone(mill, monkeypatch, lambda: face.update("often", timezone="Europe/Berlin"))
-    undone(mill, monkeypatch, lambda: face.pause("often"))
-    undone(mill, monkeypatch, lambda: face.trigger("often"))
-    undone(mill, monkeypatch, lambda: face.remove("often"))
+    undone(app, monkeypatch, lambda: face.update("often", timezone="Europe/Berlin"))
+    undone(app, monkeypatch, lambda: face.pause("often"))
+    undone(app, monkeypatch, lambda: face.trigger("often"))
+    undone(app, monkeypatch, lambda: face.remove("often"))
     assert face.get("often") == was
-    assert mill.jobs.count() == 0
+    assert app.jobs.count() == 0
 
 
-def test_each_action_on_a_definition_writes_one_entry(mill: App) -> None:
-    face = mill.definitions
-    with acting("ann"), mill.tenant("acme"):
+def test_each_action_on_a_definition_writes_one_entry(app: App) -> None:
+    face = app.definitions
+    with acting("ann"), app.tenant("acme"):
         face.save("daily", "send", args=ARGS, queue="slow")
         face.save("daily", owner="bob", args={"to": "sesame two"})
         face.disable("daily")
@@ -101,7 +101,7 @@ def test_each_action_on_a_definition_writes_one_entry(mill: App) -> None:
         job = face.trigger("daily")
         face.restore("daily", 1)
         face.remove("daily")
-    found = entries(mill)
+    found = entries(app)
     verbs = ["saved", "saved", "disabled", "enabled", "triggered", "restored", "removed"]
     assert [entry.action for entry in found] == [f"definition.{verb}" for verb in verbs]
     assert {(entry.who, entry.subject, entry.tenant) for entry in found} == {
@@ -114,50 +114,50 @@ def test_each_action_on_a_definition_writes_one_entry(mill: App) -> None:
     assert (found[2].before, found[2].after) == ({"enabled": True}, {"enabled": False})
     assert found[4].after == {"jobs": [str(job.id)], "version": 2}
     assert "sesame" not in repr(found)
-    versions = mill.store.definition_versions(
-        mill.definitions.list(tenant="acme", deleted=True)[0].id, tenant="acme"
+    versions = app.store.definition_versions(
+        app.definitions.list(tenant="acme", deleted=True)[0].id, tenant="acme"
     )
     assert {version.created_by for version in versions} == {"ann"}
 
 
 def test_an_action_on_a_definition_that_cannot_be_audited_is_rolled_back(
-    mill: App, monkeypatch: pytest.MonkeyPatch
+    app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    face = mill.definitions
-    undone(mill, monkeypatch, lambda: face.save("daily", "send", args=ARGS))
+    face = app.definitions
+    undone(app, monkeypatch, lambda: face.save("daily", "send", args=ARGS))
     assert face.list() == []
     was = face.save("daily", "send", args=ARGS)
     for act in (face.disable, face.trigger, face.remove):
-        undone(mill, monkeypatch, lambda act=act: act("daily"))  # type: ignore[misc]
+        undone(app, monkeypatch, lambda act=act: act("daily"))  # type: ignore[misc]
     with pytest.raises(DefinitionExists):
         face.save("daily", "send", args=ARGS, version=0)
     assert face.get("daily") == was
-    assert mill.jobs.count() == 0
-    assert acts(mill) == [("definition.saved", "definition:daily")]
+    assert app.jobs.count() == 0
+    assert acts(app) == [("definition.saved", "definition:daily")]
 
 
 def test_reconciling_declared_schedules_writes_one_entry_per_change_as_the_app(
-    mill: App,
+    app: App,
 ) -> None:
-    mill.schedule("send", Every(HOUR), "one", args=ARGS)
-    mill.schedule("send", Every(HOUR), "two", args=ARGS)
-    mill.reconcile()
-    mill.reconcile()
-    assert acts(mill) == [("schedule.added", "schedule:one"), ("schedule.added", "schedule:two")]
-    assert {entry.who for entry in entries(mill)} == {"app"}
-    assert {entry.after and entry.after["app"] for entry in entries(mill)} == {"mill"}
-    declared = mill._declarations._declared
+    app.schedule("send", Every(HOUR), "one", args=ARGS)
+    app.schedule("send", Every(HOUR), "two", args=ARGS)
+    app.reconcile()
+    app.reconcile()
+    assert acts(app) == [("schedule.added", "schedule:one"), ("schedule.added", "schedule:two")]
+    assert {entry.who for entry in entries(app)} == {"app"}
+    assert {entry.after and entry.after["app"] for entry in entries(app)} == {"mill"}
+    declared = app._declarations._declared
     del declared["default", "two"]
     del declared["default", "one"]
-    mill.schedule("send", Every(timedelta(hours=2)), "one", args=ARGS)
-    mill.reconcile()
-    assert acts(mill)[2:] == [("schedule.updated", "schedule:one"), ("schedule.paused", "schedule:two")]
-    assert entries(mill)[3].after == {"enabled": False, "note": "removed from the code"}
-    assert "sesame" not in repr(entries(mill))
+    app.schedule("send", Every(timedelta(hours=2)), "one", args=ARGS)
+    app.reconcile()
+    assert acts(app)[2:] == [("schedule.updated", "schedule:one"), ("schedule.paused", "schedule:two")]
+    assert entries(app)[3].after == {"enabled": False, "note": "removed from the code"}
+    assert "sesame" not in repr(entries(app))
 
 
-def test_an_explicit_actor_of_a_reconcile_is_recorded(mill: App) -> None:
-    mill.schedule("send", Every(HOUR), "one", args=ARGS)
+def test_an_explicit_actor_of_a_reconcile_is_recorded(app: App) -> None:
+    app.schedule("send", Every(HOUR), "one", args=ARGS)
     with acting("ann"):
-        mill.reconcile()
-    assert [entry.who for entry in entries(mill)] == ["ann"]
+        app.reconcile()
+    assert [entry.who for entry in entries(app)] == ["ann"]

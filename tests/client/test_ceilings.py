@@ -34,7 +34,7 @@ def test_a_priority_above_the_maximum_of_the_tenant_is_refused(app: App) -> None
     ) as caught:
         task.using(tenant="acme", priority=11).enqueue()
     assert caught.value.code == "priority_too_high"
-    assert caught.value.facts == {"tenant": "acme", "priority": 11, "max": 10}
+    assert caught.value.details == {"tenant": "acme", "priority": 11, "max": 10}
     assert app.testing().enqueued() == []
     task.using(tenant="acme", priority=10).enqueue()
     task.using(tenant="other", priority=11).enqueue()

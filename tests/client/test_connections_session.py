@@ -68,36 +68,36 @@ def stored(store: Store, *jobs: NewJob) -> list[JobRow]:
 
 
 def test_workers_are_notified_at_the_commit_and_not_before(in_postgres: Store) -> None:
-    ear = in_postgres.listen()
+    listener = in_postgres.listen()
     with psycopg.connect(in_postgres.url) as connection:
         enqueue_on(connection, in_postgres, [job(queue="mail"), job(queue="mail"), job(queue="odd “%s”")])
-        assert ear.wait(0.2) == frozenset()
+        assert listener.wait(0.2) == frozenset()
         connection.commit()
-        assert ear.wait(5) == {"ready:mail", "ready:odd “%s”"}
-    ear.close()
+        assert listener.wait(5) == {"ready:mail", "ready:odd “%s”"}
+    listener.close()
 
 
 def test_a_rollback_or_a_duplicate_job_notifies_no_worker(in_postgres: Store) -> None:
     in_postgres.enqueue([job(unique=UniqueHold("k"))])
-    ear = in_postgres.listen()
+    listener = in_postgres.listen()
     with psycopg.connect(in_postgres.url) as connection:
         enqueue_on(connection, in_postgres, [job()])
         connection.rollback()
         assert not enqueue_on(connection, in_postgres, [job(unique=UniqueHold("k"))])[0].created
         connection.commit()
-    assert ear.wait(0.2) == frozenset()
-    ear.close()
+    assert listener.wait(0.2) == frozenset()
+    listener.close()
 
 
 def test_a_store_without_notify_does_not_notify_on_the_users_connection(
     in_postgres: Store, fresh_postgres_url: str
 ) -> None:
     quiet = open_store(fresh_postgres_url + "?notify=0")
-    ear = in_postgres.listen()
+    listener = in_postgres.listen()
     with psycopg.connect(fresh_postgres_url) as connection:
         enqueue_on(connection, quiet, [job()])
-    assert ear.wait(0.2) == frozenset()
-    ear.close()
+    assert listener.wait(0.2) == frozenset()
+    listener.close()
     quiet.close()
 
 
@@ -107,19 +107,19 @@ def test_a_store_without_notify_does_not_notify_on_the_users_connection(
 def test_a_store_in_another_schema_gets_its_own_jobs(fresh_postgres_url: str) -> None:
     plain, other = open_store(fresh_postgres_url), open_store(fresh_postgres_url + "?schema=shop")
     other.migrate()
-    ear = other.listen()
+    listener = other.listen()
     one, two = job(), job()
     with psycopg.connect(fresh_postgres_url) as connection:
         connection.execute("set search_path to nowhere")
         enqueue_on(connection, other, [one])
         connection.commit()
-        assert ear.wait(5) == {"ready:default"}
+        assert listener.wait(5) == {"ready:default"}
         plain.migrate()
         enqueue_on(connection, plain, [two])
         enqueue_on(connection, other, [job()])
     assert (len(stored(plain, one, two)), len(stored(other, one, two))) == (1, 1)
     assert other.count(EVERY) == {JobState.PENDING: 2}
-    ear.close()
+    listener.close()
     plain.close()
     other.close()
 

@@ -80,29 +80,29 @@ def test_unchanged_rules_are_not_written_again(app: App, monkeypatch: pytest.Mon
 
 def test_a_rule_pinned_by_another_process_applies_within_five_seconds(still: App) -> None:
     task = still.task(name="send")(send)
-    assert task.enqueue().facts.limits == ()
+    assert task.enqueue().row.limits == ()
     still.store.put_rules([Rule("task/send", max=2, pinned=True)])
-    assert task.enqueue().facts.limits == ()
+    assert task.enqueue().row.limits == ()
     advance(still, RULES_LIVE)
-    assert task.enqueue().facts.limits == ("task/send",)
+    assert task.enqueue().row.limits == ("task/send",)
     still.store.drop_rules(["task/send"])
     advance(still, RULES_LIVE)
-    assert task.enqueue().facts.limits == ()
+    assert task.enqueue().row.limits == ()
 
 
 def test_a_limit_of_zero_is_not_attached_to_jobs(app: App) -> None:
     task = app.task(name="send")(send)
     app.limits.set("task/send", 0)
-    assert task.enqueue().facts.limits == ()
+    assert task.enqueue().row.limits == ()
 
 
 def test_a_limit_set_in_this_process_applies_at_once_under_any_store_name() -> None:
     with App(stores={"default": "memory://", "jobs": "memory://"}) as app:
         task = app.task(name="send")(send)
-        assert task.using(store="jobs").enqueue().facts.limits == ()
+        assert task.using(store="jobs").enqueue().row.limits == ()
         app.limits.set("task/send", 2)
-        assert task.using(store="jobs").enqueue().facts.limits == ("task/send",)
-        assert task.using(store="default").enqueue().facts.limits == ()
+        assert task.using(store="jobs").enqueue().row.limits == ("task/send",)
+        assert task.using(store="default").enqueue().row.limits == ()
 
 
 def test_limits_apply_to_async_enqueues_too(app: App) -> None:
@@ -112,7 +112,7 @@ def test_limits_apply_to_async_enqueues_too(app: App) -> None:
 
     async def act() -> None:
         job = await task.aenqueue()
-        assert job.facts.limits == ("task/send",)
+        assert job.row.limits == ("task/send",)
         with pytest.raises(QueueFull):
             await task.aenqueue()
 
@@ -179,7 +179,7 @@ def test_if_the_rules_cannot_be_read_the_cached_ones_apply(
     with monkeypatch.context() as patch:
         patch.setattr(still.store, "rules", rules)
         advance(still, RULES_LIVE)
-        assert task.enqueue().facts.limits == ("task/send",)
+        assert task.enqueue().row.limits == ("task/send",)
 
 
 # Limits of the app ---------------------------------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def test_limits_of_the_app_are_written_when_a_worker_starts() -> None:
 
 def test_a_limit_that_the_app_sets_for_a_task_is_attached_to_its_jobs() -> None:
     with App("memory://", limits={"task/send": 5}) as app:
-        assert app.task(name="send")(send).enqueue().facts.limits == ("task/send",)
+        assert app.task(name="send")(send).enqueue().row.limits == ("task/send",)
 
 
 def test_a_limit_of_the_app_for_an_unknown_task_stops_the_worker() -> None:
@@ -230,7 +230,7 @@ def test_a_full_queue_refuses_jobs_with_queue_full(app: App) -> None:
     task.enqueue_many([{}] * 2)
     with pytest.raises(QueueFull, match="queue mail is full") as caught:
         task.enqueue_many([{}] * 2)
-    assert caught.value.facts == {"queue": "mail", "tenant": None, "depth": 2, "max": 3}
+    assert caught.value.details == {"queue": "mail", "tenant": None, "depth": 2, "max": 3}
     assert caught.value.code == "queue_full"
     task.enqueue()
     with pytest.raises(QueueFull):

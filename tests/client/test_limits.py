@@ -131,7 +131,7 @@ def test_many_jobs_get_a_limit_in_batches(app: App, monkeypatch: pytest.MonkeyPa
 def test_another_client_attaches_a_pinned_limit_of_a_task_too(app: App) -> None:
     task = app.task(name="send")(send)
     app.store.put_rules([Rule("task/send", max=2, pinned=True)])
-    assert task.enqueue().facts.limits == ("task/send",)
+    assert task.enqueue().row.limits == ("task/send",)
 
 
 def test_jobs_that_had_a_dropped_limit_still_run(app: App) -> None:

@@ -13,7 +13,7 @@ from tests.client.limits_kit import claim
 
 from tidemill import App, Limit, Manual, ManualClock, Rate
 from tidemill.domain.job import Finish, JobRow, Transition
-from tidemill.domain.job_requests import task_facts
+from tidemill.domain.job_requests import task_data
 from tidemill.domain.limits import Rule
 from tidemill.domain.schedule_fires import fire_job
 from tidemill.domain.states import ExecutionState, JobState
@@ -80,11 +80,11 @@ def test_a_fired_schedule_has_the_same_limits_as_a_call() -> None:
 def test_a_schedule_fires_with_its_limits_in_a_process_without_the_task(app: App) -> None:
     """The supervisor imports no user code, so it only has the data that was saved with the schedule."""
     task = with_limits(app)
-    facts = app.schedules.add(task, Manual(), "by hand").facts
+    facts = app.schedules.add(task, Manual(), "by hand").row
     (stored,) = app.store.schedules(tenant="*", ids=[facts.id])
     assert fire_job(stored, None, None, app.clock.now(), new_id()).limits == EVERYTHING
     # A runner also sends the data of the task to its supervisor as JSON over a socket.
-    told = json.loads(json.dumps(app.registry.get("send").facts))
+    told = json.loads(json.dumps(app.registry.get("send").data))
     assert fire_job(stored, None, told, app.clock.now(), new_id()).limits == EVERYTHING
 
 
@@ -102,7 +102,7 @@ def test_a_changed_schedule_is_limited_by_its_new_arguments(app: App) -> None:
 def test_a_task_without_limits_stores_no_limit_data() -> None:
     with App("memory://") as app:
         task = app.task(name="plain")(send)
-        assert not {"limits", "left_out", "max_concurrent", "breaker"} & task_facts(task.options).keys()
+        assert not {"limits", "left_out", "max_concurrent", "breaker"} & task_data(task.options).keys()
         app.schedules.add(task, Manual(), "by hand")
         app.schedules.trigger("by hand")
         assert limits_of(app) == [()]

@@ -178,7 +178,7 @@ def test_the_last_fires_of_schedules_show_the_states_of_their_jobs(app: App) -> 
         app.schedules.trigger(made.id)
     app.testing().drain()
     app.schedules.trigger(made.id)
-    found = last_outcomes(app.store, [(made.id, made.tenant), (never.id, never.tenant)], each=3)
+    found = last_outcomes(app.store, [(made.id, made.tenant), (never.id, never.tenant)], limit=3)
     assert [state for _, _, state, _ in found[made.id]] == [
         JobState.COMPLETED,
         JobState.COMPLETED,

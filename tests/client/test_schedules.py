@@ -11,7 +11,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from tests.client.schedules_kit import HOUR, MIDNIGHT, TO, a_mill, on_each_store
+from tests.client.schedules_kit import HOUR, MIDNIGHT, TO, app_on, on_each_store
 
 from tidemill import (
     All,
@@ -36,23 +36,23 @@ from tidemill.errors import (
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-def mill(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
+def any_app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
     with on_each_store(request, tmp_path) as app:
         yield app
 
 
 @pytest.fixture
 def app() -> Iterator[App]:
-    with a_mill() as app:
+    with app_on() as app:
         yield app
 
 
 # Creating and changing ---------------------------------------------------------------------------------------------------
 
 
-def test_a_schedule_is_read_back_as_it_was_added(mill: App) -> None:
+def test_a_schedule_is_read_back_as_it_was_added(any_app: App) -> None:
     calendar = BusinessCalendar(holidays={date(2026, 12, 25)}, name="ours")
-    made = mill.schedules.add(
+    made = any_app.schedules.add(
         "send",
         MonthlyBusinessDay(10, "18:00", roll="previous"),
         "report",
@@ -67,7 +67,7 @@ def test_a_schedule_is_read_back_as_it_was_added(mill: App) -> None:
         timeout=HOUR,
         tags=["monthly"],
     )
-    found = mill.schedules.get("report", tenant="acme")
+    found = any_app.schedules.get("report", tenant="acme")
     assert found == made
     assert found.trigger == MonthlyBusinessDay(10, "18:00", roll="previous")
     assert (found.timezone, found.misfire, found.overlap) == ("Europe/Berlin", All(limit=5), "queue")
@@ -78,70 +78,77 @@ def test_a_schedule_is_read_back_as_it_was_added(mill: App) -> None:
     assert found.next_fire_at is not None
     assert found.next_fire_at.tzinfo is not None
     assert "report" in repr(found)
-    assert mill.schedules.get(found.id, tenant="acme") == found
-    assert mill.schedules.get(str(found.id), tenant="acme") == found
+    assert any_app.schedules.get(found.id, tenant="acme") == found
+    assert any_app.schedules.get(str(found.id), tenant="acme") == found
 
 
 def test_a_string_trigger_is_a_cron_expression(app: App) -> None:
     assert app.schedules.add("send", "0 2 * * *", "nightly", args=TO).trigger == Cron("0 2 * * *")
 
 
-def test_a_key_is_unique_within_a_tenant(mill: App) -> None:
-    mill.schedules.add("send", Daily("06:00"), "same", args=TO)
-    mill.schedules.add("send", Daily("06:00"), "same", args=TO, tenant="acme")
+def test_a_key_is_unique_within_a_tenant(any_app: App) -> None:
+    any_app.schedules.add("send", Daily("06:00"), "same", args=TO)
+    any_app.schedules.add("send", Daily("06:00"), "same", args=TO, tenant="acme")
     with pytest.raises(ScheduleExists, match="tenant default has a schedule 'same' already"):
-        mill.schedules.add("send", Daily("07:00"), "same", args=TO)
+        any_app.schedules.add("send", Daily("07:00"), "same", args=TO)
     with pytest.raises(BadSchedule, match="2 tenants have a schedule 'same'"):
-        mill.schedules.get("same", tenant="*")
-    with mill.tenant("acme"):
-        assert mill.schedules.get("same").tenant == "acme"
-        assert [each.tenant for each in mill.schedules.list()] == ["acme"]
-    assert len(mill.schedules.list(tenant="*")) == 2
+        any_app.schedules.get("same", tenant="*")
+    with any_app.tenant("acme"):
+        assert any_app.schedules.get("same").tenant == "acme"
+        assert [each.tenant for each in any_app.schedules.list()] == ["acme"]
+    assert len(any_app.schedules.list(tenant="*")) == 2
 
 
-def test_an_update_changes_the_given_fields_and_counts_from_now(mill: App) -> None:
-    mill.schedules.add("send", Daily("06:00"), "d", args={"to": "ann", "size": 3}, queue="slow", priority=1)
-    changed = mill.schedules.update("d", trigger=Weekly("mon", "09:00"), priority=2)
+def test_an_update_changes_the_given_fields_and_counts_from_now(any_app: App) -> None:
+    any_app.schedules.add(
+        "send", Daily("06:00"), "d", args={"to": "ann", "size": 3}, queue="slow", priority=1
+    )
+    changed = any_app.schedules.update("d", trigger=Weekly("mon", "09:00"), priority=2)
     assert (changed.trigger, changed.args) == (Weekly("mon", "09:00"), {"to": "ann", "size": 3})
     assert changed.options == {"queue": "slow", "priority": 2}
     assert changed.next_fire_at == datetime(2026, 1, 5, 9, tzinfo=UTC)
-    assert changed.facts.revision == 2
-    assert mill.schedules.update("d", args={"to": "bob"}).args == {"to": "bob"}
+    assert changed.row.revision == 2
+    assert any_app.schedules.update("d", args={"to": "bob"}).args == {"to": "bob"}
     with pytest.raises(BadSchedule, match="timezone"):
-        mill.schedules.update("d", timezone="Mars/Base")
+        any_app.schedules.update("d", timezone="Mars/Base")
     with pytest.raises(BadArguments, match="size"):
-        mill.schedules.update("d", args={"to": "bob", "size": "many"})
-    assert mill.schedules.get("d").facts.revision == 3
+        any_app.schedules.update("d", args={"to": "bob", "size": "many"})
+    assert any_app.schedules.get("d").row.revision == 3
 
 
 def test_one_of_two_concurrent_updates_of_a_schedule_is_refused(app: App) -> None:
-    facts = app.schedules.add("send", Daily("06:00"), "d", args=TO).facts
+    facts = app.schedules.add("send", Daily("06:00"), "d", args=TO).row
     app.store.put_schedules([replace(facts, timezone="Europe/Berlin")])
-    real = app.schedules._facts
-    app.schedules._facts = lambda key, tenant: facts  # type: ignore[method-assign]
+    real = app.schedules._row
+    app.schedules._row = lambda key, tenant: facts  # type: ignore[method-assign]
     with pytest.raises(ScheduleExists, match="was changed in the meantime"):
         app.schedules.update("d", overlap="allow")
-    app.schedules._facts = real  # type: ignore[method-assign]
+    app.schedules._row = real  # type: ignore[method-assign]
     assert app.schedules.get("d").overlap == "skip"
 
 
-def test_a_pause_lasts_until_it_is_resumed(mill: App) -> None:
-    mill.schedules.add("send", Every(HOUR), "h", args=TO)
-    paused = mill.schedules.pause("h", reason="too loud")
+def test_a_pause_lasts_until_it_is_resumed(any_app: App) -> None:
+    any_app.schedules.add("send", Every(HOUR), "h", args=TO)
+    paused = any_app.schedules.pause("h", reason="too loud")
     assert (paused.enabled, paused.note, paused.next_fire_at) == (False, "too loud", None)
-    assert [each.key for each in mill.schedules.list(enabled=True)] == []
-    resumed = mill.schedules.resume("h")
+    assert [each.key for each in any_app.schedules.list(enabled=True)] == []
+    resumed = any_app.schedules.resume("h")
     assert (resumed.enabled, resumed.note) == (True, None)
 
 
-def test_a_removed_schedule_is_not_found(mill: App) -> None:
-    mill.schedules.add("send", Every(HOUR), "h", args=TO)
-    mill.schedules.remove("h")
-    for verb in (mill.schedules.get, mill.schedules.remove, mill.schedules.pause, mill.schedules.trigger):
+def test_a_removed_schedule_is_not_found(any_app: App) -> None:
+    any_app.schedules.add("send", Every(HOUR), "h", args=TO)
+    any_app.schedules.remove("h")
+    for verb in (
+        any_app.schedules.get,
+        any_app.schedules.remove,
+        any_app.schedules.pause,
+        any_app.schedules.trigger,
+    ):
         with pytest.raises(ScheduleNotFound, match="there is no schedule 'h'"):
             verb("h")
     with pytest.raises(ScheduleNotFound):
-        mill.schedules.get(uuid4())
+        any_app.schedules.get(uuid4())
 
 
 def test_a_preview_shows_local_times(app: App) -> None:
@@ -160,36 +167,36 @@ def test_a_trigger_can_be_previewed_without_a_start_time() -> None:
 # Manual triggers and backfills -------------------------------------------------------------------------------------------
 
 
-def test_a_manual_trigger_creates_a_job_now_and_records_the_fire(mill: App) -> None:
-    schedule = mill.schedules.add("send", Daily("06:00"), "d", args=TO, queue="slow")
-    mill.schedules.pause("d")
-    job = mill.schedules.trigger("d")
-    again = mill.schedules.trigger("d")
+def test_a_manual_trigger_creates_a_job_now_and_records_the_fire(any_app: App) -> None:
+    schedule = any_app.schedules.add("send", Daily("06:00"), "d", args=TO, queue="slow")
+    any_app.schedules.pause("d")
+    job = any_app.schedules.trigger("d")
+    again = any_app.schedules.trigger("d")
     assert job.refresh().queue == "slow"
-    assert job.facts.details.schedule_id == schedule.id
-    fires = mill.schedules.fires("d")
+    assert job.row.details.schedule_id == schedule.id
+    fires = any_app.schedules.fires("d")
     assert {fire.job_id for fire in fires} == {job.id, again.id}
     assert {fire.reason for fire in fires} == {"by hand"}
-    assert mill.testing().drain().completed == 2
+    assert any_app.testing().drain().completed == 2
 
 
-def test_a_backfill_creates_the_missing_fires_of_a_range(mill: App) -> None:
-    mill.schedules.add("send", Every(HOUR), "h", args=TO, overlap="allow")
-    testing = mill.testing()
+def test_a_backfill_creates_the_missing_fires_of_a_range(any_app: App) -> None:
+    any_app.schedules.add("send", Every(HOUR), "h", args=TO, overlap="allow")
+    testing = any_app.testing()
     testing.advance(6 * HOUR)
     testing.drain()  # fires 06:00 and records 05:00 as skipped, together with the earlier ones
     start, end = MIDNIGHT, MIDNIGHT + 6 * HOUR
-    planned = mill.schedules.backfill("h", start, end, dry_run=True)
+    planned = any_app.schedules.backfill("h", start, end, dry_run=True)
     assert [at.hour for at in planned.fires] == [0, 1, 2, 3, 4]
     assert (planned.existing, planned.more) == (2, False)
     assert testing.drain().processed == 0
-    few = mill.schedules.backfill("h", start, end, limit=2)
+    few = any_app.schedules.backfill("h", start, end, limit=2)
     assert ([at.hour for at in few.fires], few.more) == ([0, 1], True)
-    rest = mill.schedules.backfill("h", start, end)
+    rest = any_app.schedules.backfill("h", start, end)
     assert ([at.hour for at in rest.fires], rest.existing) == ([2, 3, 4], 4)
-    assert mill.schedules.backfill("h", start, end).fires == ()
+    assert any_app.schedules.backfill("h", start, end).fires == ()
     assert testing.drain().completed == 5
-    jobs = [job.facts for job in mill.jobs.stream()]
+    jobs = [job.row for job in any_app.jobs.stream()]
     assert len({job.details.fire_at for job in jobs}) == 6
 
 
@@ -215,7 +222,7 @@ def test_a_schedule_per_node_cannot_be_triggered_without_live_nodes(app: App) ->
 # Sync and async ----------------------------------------------------------------------------------------------------------
 
 
-def test_every_method_has_an_async_variant_that_keeps_the_tenant(mill: App) -> None:
+def test_every_method_has_an_async_variant_that_keeps_the_tenant(any_app: App) -> None:
     verbs = [
         name for name, _ in inspect.getmembers(Schedules, inspect.isfunction) if not name.startswith("_")
     ]
@@ -224,20 +231,20 @@ def test_every_method_has_an_async_variant_that_keeps_the_tenant(mill: App) -> N
             assert inspect.iscoroutinefunction(getattr(Schedules, f"a{name}")), name
 
     async def story() -> None:
-        with mill.tenant("acme"):
-            made = await mill.schedules.aadd("send", Every(HOUR), "h", args=TO)
+        with any_app.tenant("acme"):
+            made = await any_app.schedules.aadd("send", Every(HOUR), "h", args=TO)
             assert made.tenant == "acme"
-            assert await mill.schedules.aget("h") == made
-            assert [each.key for each in await mill.schedules.alist()] == ["h"]
-            assert (await mill.schedules.aupdate("h", overlap="allow")).overlap == "allow"
-            assert len(await mill.schedules.apreview("h", 3)) == 3
-            assert not (await mill.schedules.apause("h")).enabled
-            assert (await mill.schedules.aresume("h")).enabled
-            job = await mill.schedules.atrigger("h")
-            assert (await mill.schedules.afires("h"))[0].job_id == job.id
-            done = await mill.schedules.abackfill("h", MIDNIGHT - HOUR, MIDNIGHT)
+            assert await any_app.schedules.aget("h") == made
+            assert [each.key for each in await any_app.schedules.alist()] == ["h"]
+            assert (await any_app.schedules.aupdate("h", overlap="allow")).overlap == "allow"
+            assert len(await any_app.schedules.apreview("h", 3)) == 3
+            assert not (await any_app.schedules.apause("h")).enabled
+            assert (await any_app.schedules.aresume("h")).enabled
+            job = await any_app.schedules.atrigger("h")
+            assert (await any_app.schedules.afires("h"))[0].job_id == job.id
+            done = await any_app.schedules.abackfill("h", MIDNIGHT - HOUR, MIDNIGHT)
             assert len(done.fires) == 2
-            await mill.schedules.aremove("h")
-            assert await mill.schedules.alist() == []
+            await any_app.schedules.aremove("h")
+            assert await any_app.schedules.alist() == []
 
     asyncio.run(story())

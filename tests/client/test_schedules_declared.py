@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.client.schedules_kit import HOUR, MIDNIGHT, TO, a_mill, on_each_store, send
+from tests.client.schedules_kit import HOUR, MIDNIGHT, TO, app_on, on_each_store, send
 
 from tidemill import (
     App,
@@ -28,14 +28,14 @@ from tidemill.errors import (
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-def mill(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
+def any_app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
     with on_each_store(request, tmp_path) as app:
         yield app
 
 
 @pytest.fixture
 def app() -> Iterator[App]:
-    with a_mill() as app:
+    with app_on() as app:
         yield app
 
 
@@ -52,61 +52,61 @@ def shop(store: Any, name: str = "shop", *, trigger: Any = None, keys: tuple[str
 
 
 def test_reconciling_adds_updates_and_disables_schedules_as_declared(
-    mill: App, caplog: pytest.LogCaptureFixture
+    any_app: App, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = mill.store
+    store = any_app.store
     first = shop(store).reconcile()
     assert (first.added, first.updated, first.disabled) == (("a", "b"), (), ())
-    row = mill.schedules.get("a")
+    row = any_app.schedules.get("a")
     assert (row.source, row.app, row.enabled) == (Source.CODE, "shop", True)
     second = shop(store).reconcile()
     assert (second.added, second.updated, second.unchanged) == ((), (), 2)
-    assert mill.schedules.get("a") == row
+    assert any_app.schedules.get("a") == row
     with caplog.at_level(logging.WARNING, "tidemill.schedules"):
         third = shop(store, trigger=Every(2 * HOUR), keys=("a", "c")).reconcile()
     assert (third.added, third.updated, third.disabled) == (("c",), ("a",), ("b",))
     assert "removed from the code are disabled: b" in caplog.text
-    changed, gone = mill.schedules.get("a"), mill.schedules.get("b")
-    assert (changed.id, changed.trigger, changed.facts.revision) == (row.id, Every(2 * HOUR), 2)
+    changed, gone = any_app.schedules.get("a"), any_app.schedules.get("b")
+    assert (changed.id, changed.trigger, changed.row.revision) == (row.id, Every(2 * HOUR), 2)
     assert (gone.enabled, gone.note) == (False, REMOVED)
     fourth = shop(store).reconcile()
     assert (fourth.updated, fourth.disabled) == (("a", "b"), ("c",))
-    assert mill.schedules.get("b").enabled
-    assert mill.schedules.get("b").note is None
+    assert any_app.schedules.get("b").enabled
+    assert any_app.schedules.get("b").note is None
 
 
-def test_a_schedule_paused_by_an_operator_stays_paused(mill: App) -> None:
-    shop(mill.store).reconcile()
-    mill.schedules.pause("a", reason="by hand")
-    assert shop(mill.store).reconcile().unchanged == 2
-    assert shop(mill.store, trigger=Daily("06:00")).reconcile().updated == ("a", "b")
-    row = mill.schedules.get("a")
+def test_a_schedule_paused_by_an_operator_stays_paused(any_app: App) -> None:
+    shop(any_app.store).reconcile()
+    any_app.schedules.pause("a", reason="by hand")
+    assert shop(any_app.store).reconcile().unchanged == 2
+    assert shop(any_app.store, trigger=Daily("06:00")).reconcile().updated == ("a", "b")
+    row = any_app.schedules.get("a")
     assert (row.enabled, row.note, row.trigger) == (False, "by hand", Daily("06:00"))
 
 
 def test_an_app_leaves_schedules_of_other_apps_and_of_run_time_unchanged(
-    mill: App, caplog: pytest.LogCaptureFixture
+    any_app: App, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mill.schedules.add("send", Daily("06:00"), "stored", args=TO)
-    shop(mill.store, "shop", keys=("a",)).reconcile()
-    other = shop(mill.store, "other", keys=("a", "stored", "own")).reconcile()
+    any_app.schedules.add("send", Daily("06:00"), "stored", args=TO)
+    shop(any_app.store, "shop", keys=("a",)).reconcile()
+    other = shop(any_app.store, "other", keys=("a", "stored", "own")).reconcile()
     assert (other.added, other.conflicts, other.disabled) == (("own",), ("a", "stored"), ())
     assert "its key belongs to a schedule of app 'shop'; choose another key" in caplog.text
-    assert mill.schedules.get("a").app == "shop"
-    assert mill.schedules.get("stored").trigger == Daily("06:00")
-    assert shop(mill.store, "other", keys=()).reconcile().disabled == ("own",)
-    assert mill.schedules.get("a").enabled
+    assert any_app.schedules.get("a").app == "shop"
+    assert any_app.schedules.get("stored").trigger == Daily("06:00")
+    assert shop(any_app.store, "other", keys=()).reconcile().disabled == ("own",)
+    assert any_app.schedules.get("a").enabled
 
 
-def test_a_declared_schedule_can_only_be_changed_and_removed_in_code(mill: App) -> None:
-    shop(mill.store, keys=("a",)).reconcile()
+def test_a_declared_schedule_can_only_be_changed_and_removed_in_code(any_app: App) -> None:
+    shop(any_app.store, keys=("a",)).reconcile()
     with pytest.raises(BadSchedule, match="is declared in the code of shop; change it there"):
-        mill.schedules.update("a", overlap="allow")
+        any_app.schedules.update("a", overlap="allow")
     with pytest.raises(BadSchedule, match="would come back"):
-        mill.schedules.remove("a")
-    shop(mill.store, keys=()).reconcile()
-    mill.schedules.remove("a")
-    assert mill.schedules.list() == []
+        any_app.schedules.remove("a")
+    shop(any_app.store, keys=()).reconcile()
+    any_app.schedules.remove("a")
+    assert any_app.schedules.list() == []
 
 
 def test_an_app_without_a_name_disables_no_schedule(app: App) -> None:
@@ -144,14 +144,14 @@ def test_a_declaration_is_validated_at_once(app: App) -> None:
         app.schedule("send", Every(2 * HOUR), key="a", args=TO)
 
 
-def test_the_test_runner_stores_declared_schedules_and_fires_them(mill: App) -> None:
+def test_the_test_runner_stores_declared_schedules_and_fires_them(any_app: App) -> None:
     ran: list[str] = []
 
-    @mill.scheduled(Daily("02:00"))
+    @any_app.scheduled(Daily("02:00"))
     def clean_up() -> None:
         ran.append("clean")
 
-    testing = mill.testing()
+    testing = any_app.testing()
     testing.drain()
     assert testing.run_until_idle(timedelta(days=3)).completed == 3
     assert ran == ["clean"] * 3

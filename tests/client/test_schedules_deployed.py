@@ -19,7 +19,7 @@ MINUTE = timedelta(minutes=1)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
-def mill(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
+def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
     with on_each_store(request, tmp_path) as app:
         yield app
 
@@ -27,13 +27,13 @@ def mill(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
 class Fleet:
     """Deployments of one app, started a minute apart."""
 
-    def __init__(self, mill: App) -> None:
-        self.mill = mill
+    def __init__(self, app: App) -> None:
+        self.app = app
         self.clock = ManualClock(MIDNIGHT)
 
     def start(self, hours: int, *keys: str, release: str | None = None) -> App:
         self.clock.advance(MINUTE)
-        app = App(self.mill.store, clock=self.clock, name="shop", release=release)
+        app = App(self.app.store, clock=self.clock, name="shop", release=release)
         app.task(name="send")(send)
         for key in keys:
             scope = Scope.INSTANCE if key.startswith("node") else Scope.CLUSTER
@@ -41,13 +41,13 @@ class Fleet:
         return app
 
     def stored(self) -> dict[str, object]:
-        rows = self.mill.schedules.list()
+        rows = self.app.schedules.list()
         return {row.key: row.trigger if row.enabled else None for row in rows}
 
 
 @pytest.fixture
-def fleet(mill: App) -> Fleet:
-    return Fleet(mill)
+def fleet(app: App) -> Fleet:
+    return Fleet(app)
 
 
 def test_an_older_deployment_that_reconciles_again_changes_nothing(
@@ -130,7 +130,7 @@ def test_an_app_without_schedules_stores_no_release_record(fleet: Fleet) -> None
     app = fleet.start(1)
     app.reconcile()
     app.confirm()
-    assert fleet.mill.store.release_of("shop") is None
+    assert fleet.app.store.release_of("shop") is None
 
 
 def test_a_release_without_schedules_still_disables_those_of_the_previous_one(fleet: Fleet) -> None:
@@ -179,18 +179,18 @@ class LimitedFleet(Fleet):
 
     def limited(self, most: int, *, release: str | None = None) -> App:
         self.clock.advance(MINUTE)
-        app = App(self.mill.store, clock=self.clock, name="shop", release=release)
+        app = App(self.app.store, clock=self.clock, name="shop", release=release)
         app.task(name="send", limits=[Limit(most, name="mail")])(send)
         return app
 
     def most(self) -> int:
-        (rule,) = [rule for rule in self.mill.store.rules() if rule.name == "mail"]
+        (rule,) = [rule for rule in self.app.store.rules() if rule.name == "mail"]
         return rule.max
 
 
 @pytest.fixture
-def limited(mill: App) -> LimitedFleet:
-    return LimitedFleet(mill)
+def limited(app: App) -> LimitedFleet:
+    return LimitedFleet(app)
 
 
 def start_worker(app: App) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.client.schedules_kit import HOUR, MIDNIGHT, TO, a_mill
+from tests.client.schedules_kit import HOUR, MIDNIGHT, TO, app_on
 
 from tidemill import (
     App,
@@ -28,7 +28,7 @@ from tidemill.errors import (
 
 @pytest.fixture
 def app() -> Iterator[App]:
-    with a_mill() as app:
+    with app_on() as app:
         yield app
 
 

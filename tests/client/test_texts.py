@@ -133,7 +133,7 @@ def test_metadata_that_is_not_plain_data_is_refused(app: App, value: object) -> 
 
     with pytest.raises(BadSettings, match="metadata is not plain data") as refused:
         work.using(metadata={"a": value})
-    assert refused.value.facts["option"] == "metadata"
+    assert refused.value.details["option"] == "metadata"
 
 
 def test_circular_metadata_is_refused() -> None:

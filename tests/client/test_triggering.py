@@ -85,8 +85,8 @@ def test_a_new_definition_runs_one_job_at_a_time_by_default(shop: App) -> None:
     assert shop.definitions.save("one", args={"to": "bob"}).settings == {"max_concurrent": 1}
     assert shop.definitions.save("any", "report", max_concurrent=0).settings == {"max_concurrent": 0}
     job = shop.definitions.trigger("one")
-    assert job.facts.limits == (f"definition/{job.definition_id}",)
-    assert shop.definitions.trigger("any").facts.limits == ()
+    assert job.row.limits == (f"definition/{job.definition_id}",)
+    assert shop.definitions.trigger("any").row.limits == ()
 
 
 def test_a_busy_definition_queues_jobs_by_default(shop: App) -> None:
@@ -102,7 +102,7 @@ def test_a_definition_with_on_busy_refuse_accepts_one_job_until_it_has_ended(sho
         DefinitionBusy, match=f"refuses a second job, and job {first.id} has not ended"
     ) as seen:
         shop.definitions.trigger("single")
-    assert seen.value.facts["id"] == first.id
+    assert seen.value.details["id"] == first.id
     with pytest.raises(DefinitionBusy):
         shop.schedules.trigger("single")
     assert shop.jobs.count() == 1
@@ -132,7 +132,7 @@ def test_of_concurrent_triggers_a_definition_with_on_busy_refuse_accepts_one(sho
     for thread in threads:
         thread.join(30)
     assert (len(made), len(refused)) == (1, 5)
-    assert {error.facts["id"] for error in refused} == {made[0].id}
+    assert {error.details["id"] for error in refused} == {made[0].id}
     assert shop.jobs.count() == 1
 
 

@@ -15,7 +15,7 @@ NOTIFICATIONS = "notifications: Tidemill sends no notifications yet; subscribe t
 
 
 @pytest.fixture
-def mill(app: App) -> App:
+def app(app: App) -> App:
     """The folder's app, on each store, with a task."""
 
     @app.task
@@ -25,50 +25,50 @@ def mill(app: App) -> App:
     return app
 
 
-def test_a_tier_is_refused_wherever_options_are_given(mill: App) -> None:
-    send = mill.registry.get("send")
+def test_a_tier_is_refused_wherever_options_are_given(app: App) -> None:
+    send = app.registry.get("send")
     with pytest.raises(BadSettings, match=TIER):
-        mill.recipe(tier="cold")  # type: ignore[call-arg]
+        app.recipe(tier="cold")  # type: ignore[call-arg]
     with pytest.raises(BadSchedule, match=TIER):
-        mill.schedules.add(send.name, Every(timedelta(hours=1)), "k", args={"to": "ann"}, tier="cold")
+        app.schedules.add(send.name, Every(timedelta(hours=1)), "k", args={"to": "ann"}, tier="cold")
     with pytest.raises(BadSchedule, match=TIER):
-        mill.definitions.save("d", "send", args={"to": "ann"}, tier="cold")
-    assert not mill.schedules.list()
-    assert not mill.definitions.list()
+        app.definitions.save("d", "send", args={"to": "ann"}, tier="cold")
+    assert not app.schedules.list()
+    assert not app.definitions.list()
 
 
-def test_notifications_of_a_definition_are_refused(mill: App) -> None:
+def test_notifications_of_a_definition_are_refused(app: App) -> None:
     with pytest.raises(BadSchedule, match=NOTIFICATIONS):
-        mill.definitions.save("d", "send", args={"to": "ann"}, notifications={"failed": ["ops"]})
+        app.definitions.save("d", "send", args={"to": "ann"}, notifications={"failed": ["ops"]})
 
 
 @pytest.mark.parametrize("option", ["scope", "timezone", "overlap", "jitter"])
-def test_an_option_of_schedules_is_refused_for_a_definition_with_a_hint(mill: App, option: str) -> None:
+def test_an_option_of_schedules_is_refused_for_a_definition_with_a_hint(app: App, option: str) -> None:
     with pytest.raises(
         BadSchedule, match=rf"{option}: a definition has none, its schedules do.*schedules\.add"
     ):
-        mill.definitions.save("d", "send", args={"to": "ann"}, **{option: "x"})  # type: ignore[arg-type]
+        app.definitions.save("d", "send", args={"to": "ann"}, **{option: "x"})  # type: ignore[arg-type]
 
 
-def test_an_unknown_option_of_a_definition_is_refused_with_the_known_ones(mill: App) -> None:
+def test_an_unknown_option_of_a_definition_is_refused_with_the_known_ones(app: App) -> None:
     with pytest.raises(BadSchedule) as refused:
-        mill.definitions.save("d", "send", args={"to": "ann"}, colour="red")
+        app.definitions.save("d", "send", args={"to": "ann"}, colour="red")
     known = str(refused.value).partition("there are ")[2]
     assert known.startswith("args, name, owner, max_concurrent, on_busy, queue, priority, timeout, retry")
     assert "trigger" not in str(refused.value)
 
 
-def test_stored_notifications_and_tiers_of_older_releases_still_load(mill: App) -> None:
-    made = mill.definitions.save("d", "send", args={"to": "ann"}, owner="ann")
+def test_stored_notifications_and_tiers_of_older_releases_still_load(app: App) -> None:
+    made = app.definitions.save("d", "send", args={"to": "ann"}, owner="ann")
     old = replace(
         made,
         version=made.version,
         notifications={"failed": ["ops"]},
         settings={**made.settings, "tier": "cold"},
     )
-    assert mill.store.put_definition(old, by="older", now=None) is not None
-    changed = mill.definitions.save("d", owner="bob")
+    assert app.store.put_definition(old, by="older", now=None) is not None
+    changed = app.definitions.save("d", owner="bob")
     assert (changed.notifications, changed.settings["tier"]) == ({"failed": ["ops"]}, "cold")
-    job = mill.definitions.trigger("d")
-    mill.testing().drain()
+    job = app.definitions.trigger("d")
+    app.testing().drain()
     assert job.result() == "ann"

@@ -200,7 +200,7 @@ def test_every_form_of_exclusion_becomes_a_rule() -> None:
 def test_an_invalid_calendar_is_refused(make: Any, field: str) -> None:
     with pytest.raises(BadSchedule) as caught:
         make()
-    assert caught.value.facts["field"] == field
+    assert caught.value.details["field"] == field
 
 
 # ------------------------------------------------------------------------------------------------ iCalendar

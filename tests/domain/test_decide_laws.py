@@ -284,7 +284,7 @@ def test_an_action_is_allowed_from_its_states_only(action: Action, state: JobSta
         move(a_job(state), action)
     needs = " or ".join(sorted(befores))
     assert str(caught.value) == f"cannot {action} job {ID}: it is {state}; that needs {needs}"
-    assert caught.value.facts == {"id": ID, "state": state, "action": action}
+    assert caught.value.details == {"id": ID, "state": state, "action": action}
 
 
 @pytest.mark.parametrize("state", [S.CLAIMED, S.RUNNING])

@@ -27,10 +27,13 @@ from tidemill import (
     Snooze,
     Unique,
 )
+from tidemill.dashboard.form_state import FormError, read_span
 from tidemill.domain.bounds import LONGEST
 from tidemill.domain.durations import parse_duration, read_duration, read_when
 from tidemill.engine.worker_settings import read_settings
 from tidemill.errors import BadSchedule, BadSettings, TidemillError, WaitTimeout
+from tidemill.rest import ApiSettings
+from tidemill.web.parsers import Fields
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TEN_MINUTES = timedelta(minutes=10)
@@ -68,7 +71,7 @@ def test_the_error_names_the_place_and_the_value() -> None:
     with pytest.raises(BadSettings) as caught:
         read_duration("timeout", "10x", option="timeout")
     assert str(caught.value) == f"timeout: '10x' is not a duration; {EXPECTED}"
-    assert caught.value.facts["option"] == "timeout"
+    assert caught.value.details["option"] == "timeout"
 
 
 @given(st.timedeltas(min_value=timedelta(0), max_value=LONGEST))
@@ -111,22 +114,22 @@ def _send() -> None: ...
 
 def _timeout_of_a_task(span: Duration) -> Any:
     with _app() as app:
-        return _task(app, timeout=span).enqueue().facts.timeout
+        return _task(app, timeout=span).enqueue().row.timeout
 
 
 def _using(name: str) -> Callable[[Duration], Any]:
     def read(span: Duration) -> Any:
         with _app() as app:
             job = _task(app).using(**{name: span}).enqueue()
-            at = job.facts.expires_at if name == "expires" else job.run_at
-            return job.facts.timeout if name == "timeout" else at - START
+            at = job.row.expires_at if name == "expires" else job.run_at
+            return job.row.timeout if name == "timeout" else at - START
 
     return read
 
 
 def _recipe(span: Duration) -> Any:
     with _app() as app:
-        return app.recipe(timeout=span)(_task(app)).enqueue().facts.timeout
+        return app.recipe(timeout=span)(_task(app)).enqueue().row.timeout
 
 
 def _of_a_schedule(name: str) -> Callable[[Duration], Any]:
@@ -242,6 +245,11 @@ PLACES: dict[str, Callable[[Duration], Any]] = {
     "Rate(per=)": lambda span: Rate(5, per=span).per,
     "Breaker(window=)": lambda span: Breaker("api", window=span).window,
     "Breaker(rest=)": lambda span: Breaker("api", rest=span).rest,
+    "ApiSettings(idempotency_window=)": lambda span: ApiSettings(idempotency_window=span).idempotency_window,
+    "ApiSettings(request_timeout=)": lambda span: timedelta(
+        seconds=ApiSettings(request_timeout=span).request_timeout
+    ),
+    "ApiSettings(heartbeat=)": lambda span: timedelta(seconds=ApiSettings(heartbeat=span).heartbeat),
     "ArchivePolicy(max_age=)": lambda span: ArchivePolicy("old", max_age=span).max_age,
     "Every()": lambda span: Every(span).interval,
     "app.schedule(Every())": _declared_schedule,
@@ -281,7 +289,7 @@ def test_every_place_refuses_other_texts_and_says_what_to_give(place: str) -> No
 def test_a_wrong_interval_is_a_bad_schedule() -> None:
     with pytest.raises(BadSchedule, match="interval: '10x' is not a duration") as caught:
         Every("10x")
-    assert caught.value.facts["field"] == "interval"
+    assert caught.value.details["field"] == "interval"
 
 
 def test_waiting_for_a_result_takes_any_duration() -> None:
@@ -302,3 +310,27 @@ def test_a_tick_takes_any_duration() -> None:
         assert app.tick("500ms").processed == 1
         with pytest.raises(BadSettings, match="budget: '10x'"):
             app.tick("10x")
+
+
+@pytest.mark.parametrize(
+    ("text", "unit", "expected"),
+    [
+        ("10", "minutes", 600.0),
+        ("1.5", "hours", 5400.0),
+        ("90", None, 90.0),
+        ("10m", "hours", 600.0),
+        ("1h30m", None, 5400.0),
+    ],
+)
+def test_a_form_takes_a_number_with_a_unit_or_text(text: str, unit: str | None, expected: float) -> None:
+    pairs = [("delay", text), *([] if unit is None else [("delay_unit", unit)])]
+    assert read_span(Fields(pairs), "delay") == timedelta(seconds=expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "unit"), [("10x", None), ("-1", "hours"), ("nan", None), ("1", "years"), ("1e9", "days")]
+)
+def test_a_form_refuses_other_durations(text: str, unit: str | None) -> None:
+    pairs = [("delay", text), *([] if unit is None else [("delay_unit", unit)])]
+    with pytest.raises(FormError, match="is not a duration"):
+        read_span(Fields(pairs), "delay")

@@ -70,7 +70,7 @@ def test_the_facts_of_an_error_are_its_attributes(
 ) -> None:
     error = kind(message, limit=limit)
     assert str(error) == error.message == message
-    assert error.facts == {"limit": limit}
+    assert error.details == {"limit": limit}
     assert getattr(error, "limit") == limit  # noqa: B009  (mypy does not know the attribute)
 
 
@@ -79,7 +79,7 @@ def test_an_error_can_be_pickled_and_copied(kind: type[TidemillError]) -> None:
     error = kind("it went wrong", limit=3)
     for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert type(twin) is kind
-        assert (str(twin), twin.facts, vars(twin)["limit"]) == ("it went wrong", {"limit": 3}, 3)
+        assert (str(twin), twin.details, vars(twin)["limit"]) == ("it went wrong", {"limit": 3}, 3)
 
 
 SIGNALS: list[Signal] = [

@@ -48,7 +48,7 @@ def test_a_cursor_of_another_order_is_refused(last: UUID) -> None:
 def test_an_invalid_cursor_is_refused(sort: Sort, text: str) -> None:
     with pytest.raises(BadFilter) as caught:
         decode_cursor(sort, text)
-    assert caught.value.facts == {"cursor": text}
+    assert caught.value.details == {"cursor": text}
 
 
 @given(sorts, uuids, st.integers(0, 23), st.sampled_from(ALPHABET))
@@ -108,7 +108,7 @@ def test_a_filter_without_a_tenant_is_refused() -> None:
 def test_an_instant_without_a_time_zone_is_refused(name: str) -> None:
     with pytest.raises(BadFilter, match=f"{name} has no time zone") as caught:
         JobFilter("a", **{name: datetime(2026, 1, 1)})  # type: ignore[arg-type]  # noqa: DTZ001
-    assert caught.value.facts == {"field": name}
+    assert caught.value.details == {"field": name}
     JobFilter("a", **{name: datetime(2026, 1, 1, tzinfo=UTC)})  # type: ignore[arg-type]
 
 

@@ -49,7 +49,7 @@ def test_the_error_names_task_size_and_limit() -> None:
     assert str(caught.value).startswith(
         "the result of task mail.send is 9 bytes, and the limit is 8; store the data elsewhere"
     )
-    assert caught.value.facts == {"task": "mail.send", "size": 9, "limit": 8}
+    assert caught.value.details == {"task": "mail.send", "size": 9, "limit": 8}
 
 
 def test_arguments_and_results_have_separate_limits() -> None:

@@ -135,4 +135,4 @@ def test_the_default_policy_archives_after_thirty_days() -> None:
 def test_a_bad_policy_is_refused_and_named(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(BadSettings, match=message) as caught:
         ArchivePolicy("p", **settings)
-    assert caught.value.facts == {"name": "p"}
+    assert caught.value.details == {"name": "p"}

@@ -190,7 +190,7 @@ def test_a_misfire_rule_round_trips(rule: Misfire) -> None:
 def test_an_impossible_schedule_is_refused(make: Any, field: str) -> None:
     with pytest.raises(BadSchedule) as caught:
         make()
-    assert caught.value.facts["field"] == field
+    assert caught.value.details["field"] == field
 
 
 def test_the_first_fire_of_a_schedule() -> None:

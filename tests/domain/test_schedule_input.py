@@ -77,7 +77,7 @@ def test_bad_input_is_refused_with_its_field_and_the_reason(
 ) -> None:
     with pytest.raises(BadSchedule) as caught:
         make(given_value)
-    assert caught.value.facts["field"] == field
+    assert caught.value.details["field"] == field
     assert why in str(caught.value)
 
 
@@ -142,7 +142,7 @@ def refusal_of(make: Callable[[Any], object], value: object) -> BadSchedule | No
 def test_any_value_is_accepted_or_refused_by_field(value: object) -> None:
     for make in CONSTRUCTORS:
         refused = refusal_of(make, value)
-        assert refused is None or refused.facts["field"]
+        assert refused is None or refused.details["field"]
 
 
 STORED: dict[str, Mapping[str, object]] = {
@@ -164,9 +164,9 @@ def test_modified_stored_data_is_accepted_or_refused(kind: str, value: object, d
     assert refusal_of(trigger_from_data, whole) is None
     tampered = {**whole, data.draw(st.sampled_from(sorted(whole))): value}
     refused = refusal_of(trigger_from_data, tampered)
-    assert refused is None or refused.facts["field"]
+    assert refused is None or refused.details["field"]
     calendar = BusinessCalendar(holidays={NOON.date()}).to_data()
     exclude = Exclude({NOON.date()}, "sun", BusinessCalendar(), "next").to_data()
     for make, good in ((BusinessCalendar.from_data, calendar), (Exclude.from_data, exclude)):
         refused = refusal_of(make, {**good, data.draw(st.sampled_from(sorted(good))): value})
-        assert refused is None or refused.facts["field"]
+        assert refused is None or refused.details["field"]

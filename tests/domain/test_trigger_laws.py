@@ -279,4 +279,4 @@ def test_any_text_is_a_cron_expression_or_is_refused(given_text: str) -> None:
         first = Cron(given_text).next_after(datetime(2026, 1, 1, tzinfo=UTC))
     except BadSchedule as wrong:
         refusal = wrong
-    assert first is not None if refusal is None else refusal.facts["field"]
+    assert first is not None if refusal is None else refusal.details["field"]

@@ -133,7 +133,7 @@ def test_changed_zone_rules_apply_at_once() -> None:
 def test_an_unknown_zone_is_refused(name: str) -> None:
     with pytest.raises(BadSchedule, match="timezone: unknown time zone") as caught:
         Daily("06:00").next_after(datetime(2026, 1, 1, tzinfo=UTC), name)
-    assert caught.value.facts["field"] == "timezone"
+    assert caught.value.details["field"] == "timezone"
 
 
 def test_the_frontier_stands_still_while_an_hour_repeats() -> None:

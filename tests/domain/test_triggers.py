@@ -135,7 +135,7 @@ REFUSED: list[tuple[Any, str, str]] = [
 def test_invalid_triggers_are_refused_with_field_and_reason(make: Any, field: str, why: str) -> None:
     with pytest.raises(BadSchedule) as caught:
         make()
-    assert caught.value.facts["field"] == field
+    assert caught.value.details["field"] == field
     assert why in str(caught.value)
 
 

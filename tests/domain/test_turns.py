@@ -28,7 +28,7 @@ def a_claim(number: int, *, tenant: str = "t") -> Claim:
 
 def turns(*lanes: Lane) -> Turns:
     order = Turns()
-    order.seen(lanes, anew=True)
+    order.seen(lanes, replace=True)
     return order
 
 
@@ -67,9 +67,9 @@ def test_claims_raise_the_number_until_the_next_reading() -> None:
     order = turns(limited_lane(10))
     order.took([a_claim(LATE + 5), a_claim(LATE), a_claim(1, tenant="unknown")])
     assert order.come_later(PLAIN)
-    order.seen([limited_lane(11)], anew=False)
+    order.seen([limited_lane(11)], replace=False)
     assert not order.come_later(PLAIN)
-    order.seen([limited_lane(LATE)], anew=True)
+    order.seen([limited_lane(LATE)], replace=True)
     assert order.come_later(PLAIN)
 
 

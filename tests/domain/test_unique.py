@@ -77,7 +77,7 @@ def test_a_key_is_stable() -> None:
 def test_a_missing_key_argument_is_named() -> None:
     with pytest.raises(BadSettings, match="task mail has no argument 'user'") as caught:
         Unique(by=("id", "user")).hold("mail", {"id": 1})
-    assert caught.value.facts == {"task": "mail", "missing": ["user"]}
+    assert caught.value.details == {"task": "mail", "missing": ["user"]}
 
 
 def test_states_decides_how_long_a_key_is_held() -> None:

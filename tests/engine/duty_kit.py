@@ -45,13 +45,15 @@ class Yard:
         self.loops: list[Duties] = []
 
     def loop(
-        self, *duties: Duty, line: Line | None = None, ear: WakeupListener | None = None, **options: Any
+        self, *duties: Duty, line: Line | None = None, listener: WakeupListener | None = None, **options: Any
     ) -> Duties:
         store = self.memory if line is None else line.store
         options.setdefault("coordination", Coordination.LEASE)
-        made = Duties(store, self.clock, new_id(), duties, random=Random(len(self.loops)), ear=ear, **options)
-        if ear is not None:
-            ear.subscribe(made._hear)
+        made = Duties(
+            store, self.clock, new_id(), duties, random=Random(len(self.loops)), listener=listener, **options
+        )
+        if listener is not None:
+            listener.subscribe(made._hear)
         self.loops.append(made)
         return made
 

@@ -130,7 +130,7 @@ class Faulty:
         with self._lock:
             return Counter(verb for verb, _ in self._calls)
 
-    def count_anew(self) -> None:
+    def reset_counts(self) -> None:
         """Reset the counters."""
         with self._lock:
             self._calls.clear()

@@ -58,7 +58,7 @@ class Tower:
         return [(f"{fire.fire_at:%H:%M}", fire.reason) for fire in self.fires(key, **where)]
 
     def jobs(self, **where: Any) -> list[JobRow]:
-        found = [each.facts for each in self.app.jobs.stream(tenant=ALL_TENANTS, **where)]
+        found = [each.row for each in self.app.jobs.stream(tenant=ALL_TENANTS, **where)]
         return sorted(found, key=lambda job: (job.details.fire_at or job.created_at, job.id))
 
 

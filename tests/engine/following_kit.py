@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from tests.engine.mill import Mill
+from tests.engine.harness import Harness
 
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import JobRow
 from tidemill.stores.base import Store
 
 
-def stored(mill: Mill, task: str) -> list[JobRow]:
+def stored(harness: Harness, task: str) -> list[JobRow]:
     """Up to a thousand jobs of a task, oldest first."""
-    return stored_in(mill.line.real, task)
+    return stored_in(harness.line.real, task)
 
 
 def stored_in(store: Store, task: str) -> list[JobRow]:

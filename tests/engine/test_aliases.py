@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.client.schedules_kit import HOUR, MIDNIGHT
 from tests.engine.cluster_kit import eventually
-from tests.engine.mill import STORES, Mill, opened
+from tests.engine.harness import STORES, Harness, opened
 from tests.grounds import url_of
 
 from tidemill import App, Context, Every, ManualClock
@@ -28,10 +28,10 @@ def send(to: str) -> str:
 
 
 @pytest.fixture
-def mill() -> Iterator[Mill]:
-    with opened() as mill:
-        mill.app.task(name="send_email", aliases=["send_mail"])(send)
-        yield mill
+def harness() -> Iterator[Harness]:
+    with opened() as harness:
+        harness.app.task(name="send_email", aliases=["send_mail"])(send)
+        yield harness
 
 
 @pytest.fixture(params=STORES)
@@ -56,60 +56,60 @@ def test_jobs_schedules_and_definitions_of_the_older_name_run(url: str) -> None:
         assert sorted(str(job.result()) for job in done) == ["ann", "bob", "cy"]
 
 
-def test_a_worker_claims_jobs_of_the_older_name(mill: Mill) -> None:
+def test_a_worker_claims_jobs_of_the_older_name(harness: Harness) -> None:
     job = NewJob(new_id(), "send_mail", '{"to":"ann"}')
-    mill.line.real.enqueue([job])
-    with mill.worker():
-        eventually(lambda: mill.state(job.id) is S.COMPLETED)
-        (worker,) = [row for row in mill.line.real.workers() if row.pid]
+    harness.line.real.enqueue([job])
+    with harness.worker():
+        eventually(lambda: harness.state(job.id) is S.COMPLETED)
+        (worker,) = [row for row in harness.line.real.workers() if row.pid]
         assert worker.tasks == ("send_email", "send_mail")
 
 
 @pytest.mark.parametrize("paused", ["send_mail", "send_email"])
-def test_a_pause_of_either_name_holds_jobs_of_the_older_one(mill: Mill, paused: str) -> None:
+def test_a_pause_of_either_name_holds_jobs_of_the_older_one(harness: Harness, paused: str) -> None:
     job = NewJob(new_id(), "send_mail", '{"to":"ann"}')
-    mill.app.control.pause(PauseKind.TASK, paused)
-    mill.line.real.enqueue([job])
-    assert mill.app.testing().drain().processed == 0
-    with mill.worker():
-        assert mill.state(job.id) is S.PENDING
-        mill.app.control.resume(PauseKind.TASK, paused)
-        eventually(lambda: mill.state(job.id) is S.COMPLETED)
+    harness.app.control.pause(PauseKind.TASK, paused)
+    harness.line.real.enqueue([job])
+    assert harness.app.testing().drain().processed == 0
+    with harness.worker():
+        assert harness.state(job.id) is S.PENDING
+        harness.app.control.resume(PauseKind.TASK, paused)
+        eventually(lambda: harness.state(job.id) is S.COMPLETED)
 
 
-def test_settings_of_the_current_name_apply_to_jobs_of_the_older_one(mill: Mill) -> None:
+def test_settings_of_the_current_name_apply_to_jobs_of_the_older_one(harness: Harness) -> None:
     seen: list[object] = []
 
     def look(ctx: Context) -> None:
         seen.append(ctx.job.timeout)
 
-    mill.app.task(name="look", aliases=["peek"])(look)
-    mill.app.control.set("task/look", {"timeout": 7})
+    harness.app.task(name="look", aliases=["peek"])(look)
+    harness.app.control.set("task/look", {"timeout": 7})
     job = NewJob(new_id(), "peek")
-    mill.line.real.enqueue([job])
-    with mill.worker():
-        eventually(lambda: mill.state(job.id) is S.COMPLETED)
+    harness.line.real.enqueue([job])
+    with harness.worker():
+        eventually(lambda: harness.state(job.id) is S.COMPLETED)
     assert seen == [timedelta(seconds=7)]
 
 
-def test_a_runner_sends_the_older_names_to_its_supervisor(mill: Mill) -> None:
-    sound, broken = examine(mill.app.registry)
-    told = describe(mill.app, sound, broken)["tasks"]
+def test_a_runner_sends_the_older_names_to_its_supervisor(harness: Harness) -> None:
+    sound, broken = examine(harness.app.registry)
+    told = describe(harness.app, sound, broken)["tasks"]
     assert isinstance(told, dict)
     assert told["send_mail"] == told["send_email"]
 
 
-def test_an_alias_that_another_task_has_is_refused(mill: Mill) -> None:
+def test_an_alias_that_another_task_has_is_refused(harness: Harness) -> None:
     def other(to: str) -> None: ...
 
     with pytest.raises(DuplicateTask, match="two tasks are named send_mail"):
-        mill.app.task(name="send_mail")(other)
+        harness.app.task(name="send_mail")(other)
     with pytest.raises(DuplicateTask, match="two tasks are named send_email"):
-        mill.app.task(name="other", aliases=["send_email"])(other)
+        harness.app.task(name="other", aliases=["send_email"])(other)
     with pytest.raises(BadSettings):
-        mill.app.task(name="third", aliases=["*"])(other)
+        harness.app.task(name="third", aliases=["*"])(other)
     with pytest.raises(BadSettings, match="aliases is the text"):
-        mill.app.task(name="third", aliases="old")(other)
+        harness.app.task(name="third", aliases="old")(other)
 
 
 def test_an_unknown_value_for_extra_is_refused() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.engine.mill import PATIENCE, STORES, Mill, a_place, opened
+from tests.engine.harness import PATIENCE, STORES, Harness, a_place, opened
 
 from tidemill import App, Job, Retry
 from tidemill.clock import ManualClock
@@ -26,9 +26,9 @@ note: ContextVar[str] = ContextVar("note", default="nothing")
 
 
 @pytest.fixture(params=STORES)
-def mill(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mill]:
-    with a_place(request)(tmp_path) as url, opened(url) as mill:
-        yield mill
+def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
+    with a_place(request)(tmp_path) as url, opened(url) as harness:
+        yield harness
 
 
 class Recorder:
@@ -95,11 +95,11 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("task", list(EXPECTED))
-def test_a_context_manager_sees_start_end_and_exception_in_a_worker(mill: Mill, task: str) -> None:
+def test_a_context_manager_sees_start_end_and_exception_in_a_worker(harness: Harness, task: str) -> None:
     recorder, ran = Recorder(), dict[str, int]()
-    mill.app.around(execute=recorder)
-    enqueue = declare_tasks(mill.app, recorder.seen, ran)[task]
-    with mill.worker():
+    harness.app.around(execute=recorder)
+    enqueue = declare_tasks(harness.app, recorder.seen, ran)[task]
+    with harness.worker():
         job = enqueue()
         if task.endswith("fails"):
             with pytest.raises(JobFailed):
@@ -125,17 +125,17 @@ def test_a_context_manager_sees_the_same_in_the_test_runner(task: str) -> None:
         assert recorder.seen == EXPECTED[task]
 
 
-def test_a_context_manager_sees_the_same_in_a_tick(mill: Mill) -> None:
+def test_a_context_manager_sees_the_same_in_a_tick(harness: Harness) -> None:
     recorder = Recorder()
-    mill.app.around(execute=recorder)
-    tasks = declare_tasks(mill.app, recorder.seen, {})
+    harness.app.around(execute=recorder)
+    tasks = declare_tasks(harness.app, recorder.seen, {})
     tasks["plain"]()
     tasks["coroutine"]()
-    mill.app.tick(PATIENCE)
+    harness.app.tick(PATIENCE)
     assert sorted(recorder.seen) == sorted(EXPECTED["plain"] + EXPECTED["coroutine"])
 
 
-def test_an_async_context_manager_wraps_coroutines(mill: Mill) -> None:
+def test_an_async_context_manager_wraps_coroutines(harness: Harness) -> None:
     seen: list[str] = []
 
     @asynccontextmanager
@@ -148,13 +148,13 @@ def test_an_async_context_manager_wraps_coroutines(mill: Mill) -> None:
         await asyncio.sleep(0)
         seen.append("ends")
 
-    @mill.app.task
+    @harness.app.task
     async def work() -> str:
         seen.append("runs")
         return note.get()
 
-    mill.app.around(execute=span)
-    with mill.worker():
+    harness.app.around(execute=span)
+    with harness.worker():
         assert work.enqueue().result(PATIENCE) == "set by async"
     assert seen == ["begins", "runs", "ends"]
 

@@ -16,7 +16,7 @@ import pytest
 from tests.client.connections_kit import bare, orders, path_of, prepare
 from tests.engine.cluster_kit import eventually
 from tests.engine.following_kit import stored, stored_in
-from tests.engine.mill import PATIENCE, Mill, Place, a_place, opened
+from tests.engine.harness import PATIENCE, Harness, Place, a_place, opened
 from tests.grounds import url_of
 
 from tidemill import App, Context, Fixed
@@ -43,13 +43,13 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 @pytest.fixture
-def mill(place: Place, tmp_path: Path) -> Iterator[Mill]:
+def harness(place: Place, tmp_path: Path) -> Iterator[Harness]:
     with place(tmp_path) as url:
         prepare(url)
-        with opened(url) as mill:
+        with opened(url) as harness:
             # The client checks the type of its store, which the fault-injecting proxy hides.
-            client_of(mill.app).connections = OwnConnections(lambda: mill.line.real)
-            yield mill
+            client_of(harness.app).connections = OwnConnections(lambda: harness.line.real)
+            yield harness
 
 
 @contextmanager
@@ -65,9 +65,9 @@ def own_transaction(url: str) -> Iterator[Any]:
             yield session
 
 
-def seen(mill: Mill, job: Any) -> tuple[JobState, str | None, list[ExecutionState]]:
-    row = mill.row(job)
-    executions = mill.line.real.executions([job.id], tenant=ALL_TENANTS)
+def seen(harness: Harness, job: Any) -> tuple[JobState, str | None, list[ExecutionState]]:
+    row = harness.row(job)
+    executions = harness.line.real.executions([job.id], tenant=ALL_TENANTS)
     return row.state, row.result, [each.state for each in executions]
 
 
@@ -77,59 +77,59 @@ ONCE = (S.COMPLETED, "7", [ExecutionState.SUCCEEDED])
 @pytest.mark.parametrize("kind", ["function", "coroutine"])
 @pytest.mark.parametrize("returns", [None, 8])
 def test_completion_next_job_and_the_handlers_rows_are_one_commit(
-    mill: Mill, kind: str, returns: int | None, caplog: pytest.LogCaptureFixture
+    harness: Harness, kind: str, returns: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[str] = []
-    mill.app.events.on("job.finished")(lambda event: told.append(f"{event.task} {event.state}"))
+    harness.app.events.on("job.finished")(lambda event: told.append(f"{event.task} {event.state}"))
 
-    @mill.app.task
+    @harness.app.task
     def following() -> None: ...
 
     def work(ctx: Context) -> Any:
         ctx.log("before")
-        with own_transaction(mill.url) as connection:
+        with own_transaction(harness.url) as connection:
             ctx.then(following)
             ctx.complete(connection, 7)
-            assert stored(mill, "following") == []
-        assert len(stored(mill, "following")) == 1
-        assert mill.row(ctx.job_id).state is S.COMPLETED
+            assert stored(harness, "following") == []
+        assert len(stored(harness, "following")) == 1
+        assert harness.row(ctx.job_id).state is S.COMPLETED
         ctx.progress(0.9)
         ctx.log("after the commit")
         return returns
 
-    @mill.app.task(name="function")
+    @harness.app.task(name="function")
     def function(ctx: Context) -> int:
         return work(ctx)  # type: ignore[no-any-return]
 
-    @mill.app.task(name="coroutine")
+    @harness.app.task(name="coroutine")
     async def coroutine(ctx: Context) -> int:
         return work(ctx)  # type: ignore[no-any-return]
 
-    with caplog.at_level(logging.WARNING, "tidemill"), mill.worker():
+    with caplog.at_level(logging.WARNING, "tidemill"), harness.worker():
         job = (function if kind == "function" else coroutine).enqueue()
         assert job.result(PATIENCE) == 7
-        mill.ends(job)
+        harness.ends(job)
         eventually(lambda: len(told) == 2)
-    assert seen(mill, job) == ONCE
-    assert [each.details.parent_id for each in stored(mill, "following")] == [job.id]
-    assert orders(mill.url) == 1
+    assert seen(harness, job) == ONCE
+    assert [each.details.parent_id for each in stored(harness, "following")] == [job.id]
+    assert orders(harness.url) == 1
     assert sorted(told) == sorted([f"{kind} completed", "following completed"])
-    assert [line.message for _, line in mill.line.real.logs(job.id, tenant=ALL_TENANTS)] == ["before"]
+    assert [line.message for _, line in harness.line.real.logs(job.id, tenant=ALL_TENANTS)] == ["before"]
     assert [record.message for record in caplog.records] == []
 
 
 @pytest.mark.parametrize("returns", [None, 8])
 def test_a_rolled_back_transaction_leaves_the_completion_to_the_return(
-    mill: Mill, returns: int | None
+    harness: Harness, returns: int | None
 ) -> None:
-    @mill.app.task
+    @harness.app.task
     def following() -> None: ...
 
-    @mill.app.task
+    @harness.app.task
     def work(ctx: Context) -> int:
         ctx.then(following)
         try:
-            with own_transaction(mill.url) as connection:
+            with own_transaction(harness.url) as connection:
                 ctx.complete(connection, 7)
                 raise Rollback
         except Rollback:
@@ -138,115 +138,115 @@ def test_a_rolled_back_transaction_leaves_the_completion_to_the_return(
         ctx.log("afterwards")
         return returns  # type: ignore[return-value]
 
-    with mill.worker():
+    with harness.worker():
         job = work.enqueue()
         assert job.result(PATIENCE) == (returns or 7)
-        eventually(lambda: [each.state for each in stored(mill, "following")] == [S.COMPLETED])
-    assert mill.row(job).token == 1
-    assert [line.message for _, line in mill.line.real.logs(job.id, tenant=ALL_TENANTS)] == ["afterwards"]
-    assert orders(mill.url) == 0
+        eventually(lambda: [each.state for each in stored(harness, "following")] == [S.COMPLETED])
+    assert harness.row(job).token == 1
+    assert [line.message for _, line in harness.line.real.logs(job.id, tenant=ALL_TENANTS)] == ["afterwards"]
+    assert orders(harness.url) == 0
 
 
 def test_a_handler_that_raises_after_its_commit_leaves_the_job_completed(
-    mill: Mill, caplog: pytest.LogCaptureFixture
+    harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[str] = []
-    mill.app.events.on("job.finished")(lambda event: told.append(str(event.state)))
-    mill.app.events.on("job.put_off")(lambda event: told.append(str(event.state)))
+    harness.app.events.on("job.finished")(lambda event: told.append(str(event.state)))
+    harness.app.events.on("job.put_off")(lambda event: told.append(str(event.state)))
 
-    @mill.app.task(retry=Fixed(max_attempts=3))
+    @harness.app.task(retry=Fixed(max_attempts=3))
     def work(ctx: Context) -> int:
-        with own_transaction(mill.url) as connection:
+        with own_transaction(harness.url) as connection:
             ctx.complete(connection, 7)
         raise ValueError("too late")
 
-    with mill.worker():
+    with harness.worker():
         job = work.enqueue()
         assert job.result(PATIENCE) == 7
         eventually(lambda: told == ["completed"])
-    assert seen(mill, job) == ONCE
+    assert seen(harness, job) == ONCE
     (warning,) = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
     assert warning.startswith(f"job {job.id} was completed by its own transaction")
     assert "too late" in warning
 
 
-def test_a_lost_claim_raises_lease_lost_and_the_rows_are_rolled_back(mill: Mill) -> None:
+def test_a_lost_claim_raises_lease_lost_and_the_rows_are_rolled_back(harness: Harness) -> None:
     caught: list[str] = []
 
-    @mill.app.task
+    @harness.app.task
     def following() -> None: ...
 
-    @mill.app.task(retry=None)
+    @harness.app.task(retry=None)
     def work(ctx: Context) -> int:
         if ctx.job.token > 1:
             return 2
-        worker = mill.row(ctx.job_id).worker
+        worker = harness.row(ctx.job_id).worker
         assert worker is not None
-        (claim,) = mill.line.real.held(worker)
+        (claim,) = harness.line.real.held(worker)
         crash = decide(claim, Crashed("taken away"), DEFAULT_POLICY, ctx.now(), 0.5)
-        mill.line.real.finish([Finish(claim._replace(max_attempts=4), crash)])
+        harness.line.real.finish([Finish(claim._replace(max_attempts=4), crash)])
         ctx.then(following)
         try:
-            with own_transaction(mill.url) as connection:
+            with own_transaction(harness.url) as connection:
                 ctx.complete(connection, 7)
         except LeaseLost as error:
             caught.append(str(error))
             raise
         return 1
 
-    with mill.worker():
+    with harness.worker():
         job = work.enqueue()
         eventually(lambda: caught)
     assert caught == [f"job {job.id} is no longer held by this worker; roll your transaction back"]
-    assert stored(mill, "following") == []
-    assert orders(mill.url) == 0
-    assert mill.row(job).result != "7"
+    assert stored(harness, "following") == []
+    assert orders(harness.url) == 0
+    assert harness.row(job).result != "7"
 
 
-def test_after_a_lost_answer_the_committed_end_is_read_from_the_store(mill: Mill) -> None:
-    @mill.app.task
+def test_after_a_lost_answer_the_committed_end_is_read_from_the_store(harness: Harness) -> None:
+    @harness.app.task
     def work(ctx: Context) -> int:
-        with own_transaction(mill.url) as connection:
+        with own_transaction(harness.url) as connection:
             ctx.complete(connection, 7)
-        mill.line.lose_answer("finish", "step", times=1, when=lambda given: bool(given[0]))
-        mill.line.refuse("get", times=2)
+        harness.line.lose_answer("finish", "step", times=1, when=lambda given: bool(given[0]))
+        harness.line.refuse("get", times=2)
         return 7
 
-    with mill.worker():
+    with harness.worker():
         job = work.enqueue()
         assert job.result(PATIENCE) == 7
-        mill.ends(job)
-    assert seen(mill, job) == ONCE
+        harness.ends(job)
+    assert seen(harness, job) == ONCE
 
 
-def test_a_result_of_the_wrong_type_is_refused_before_anything_is_written(mill: Mill) -> None:
-    @mill.app.task(retry=None)
+def test_a_result_of_the_wrong_type_is_refused_before_anything_is_written(harness: Harness) -> None:
+    @harness.app.task(retry=None)
     def work(ctx: Context) -> int:
-        with own_transaction(mill.url) as connection:
+        with own_transaction(harness.url) as connection:
             ctx.complete(connection, "no number")
         return 1
 
-    with mill.worker():
+    with harness.worker():
         job = work.enqueue()
         with pytest.raises(JobFailed):
             job.result(PATIENCE)
-    assert orders(mill.url) == 0
+    assert orders(harness.url) == 0
 
 
-def test_the_test_runner_sees_the_job_completed(mill: Mill) -> None:
-    @mill.app.task
+def test_the_test_runner_sees_the_job_completed(harness: Harness) -> None:
+    @harness.app.task
     def work(ctx: Context, fail: bool) -> int:
-        with own_transaction(mill.url) as connection:
+        with own_transaction(harness.url) as connection:
             ctx.complete(connection, 7)
         if fail:
             raise ValueError
         return 7
 
     jobs = [work.enqueue(fail=fail) for fail in (False, True)]
-    with mill.app.testing() as testing:
+    with harness.app.testing() as testing:
         done = testing.drain()
     assert (done.completed, done.lost) == (2, 0)
-    assert [seen(mill, job) for job in jobs] == [ONCE, ONCE]
+    assert [seen(harness, job) for job in jobs] == [ONCE, ONCE]
 
 
 # Async connections and child processes -------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 from tests.client.connections_kit import django_database
-from tests.engine.mill import PATIENCE
+from tests.engine.harness import PATIENCE
 
 from tidemill import App, Context, Fixed
 from tidemill.client.enqueue.bound_task import BoundTask

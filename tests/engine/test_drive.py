@@ -12,14 +12,14 @@ from pathlib import Path
 import psycopg
 import pytest
 from tests.engine.cluster_kit import eventually
-from tests.engine.mill import PATIENCE, Mill, Place, a_place, opened
+from tests.engine.harness import PATIENCE, Harness, Place, a_place, opened
 
 from tidemill import Context, Fixed
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.states import JobState
 from tidemill.engine.runner.runner import Runner
 from tidemill.errors import StoreError
-from tidemill.stores.wait_function import meanwhile
+from tidemill.stores.wait_function import wait_function
 
 MANY = 3_000
 
@@ -30,7 +30,7 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 @pytest.fixture
-def mill(place: Place, tmp_path: Path) -> Iterator[Mill]:
+def harness(place: Place, tmp_path: Path) -> Iterator[Harness]:
     with place(tmp_path) as url, opened(url) as found:
         yield found
 
@@ -38,16 +38,16 @@ def mill(place: Place, tmp_path: Path) -> Iterator[Mill]:
 class Steppers:
     """Records the threads that ran steps on the store."""
 
-    def __init__(self, mill: Mill) -> None:
+    def __init__(self, harness: Harness) -> None:
         self.names: Counter[str] = Counter()
-        step = mill.line.real.step
+        step = harness.line.real.step
 
         def noted(*given: object, **named: object) -> object:
             self.names[threading.current_thread().name.rstrip("0123456789-")] += 1
             return step(*given, **named)  # type: ignore[arg-type]
 
-        mill.line.real.step = noted  # type: ignore[method-assign, assignment]
-        steps_ahead, self.ahead = mill.line.real.steps_ahead, 0
+        harness.line.real.step = noted  # type: ignore[method-assign, assignment]
+        steps_ahead, self.ahead = harness.line.real.steps_ahead, 0
 
         def watched() -> object:
             ahead = steps_ahead()
@@ -63,77 +63,77 @@ class Steppers:
             ahead.send = noted_too  # type: ignore[method-assign, assignment]
             return ahead
 
-        mill.line.real.steps_ahead = watched  # type: ignore[method-assign, assignment]
+        harness.line.real.steps_ahead = watched  # type: ignore[method-assign, assignment]
 
 
-def count(mill: Mill) -> Counter[JobState]:
+def count(harness: Harness) -> Counter[JobState]:
     try:
-        return Counter(mill.line.real.count(JobFilter(ALL_TENANTS)))
+        return Counter(harness.line.real.count(JobFilter(ALL_TENANTS)))
     except StoreError:  # the test's own connection was terminated
         return Counter()
 
 
-def ended(mill: Mill, number: int) -> None:
-    eventually(lambda: count(mill)[JobState.COMPLETED] == number, PATIENCE)
+def ended(harness: Harness, number: int) -> None:
+    eventually(lambda: count(harness)[JobState.COMPLETED] == number, PATIENCE)
 
 
-def test_under_load_the_event_loop_thread_writes_and_claims(mill: Mill) -> None:
+def test_under_load_the_event_loop_thread_writes_and_claims(harness: Harness) -> None:
     ran: Counter[int] = Counter()
 
-    @mill.app.task
+    @harness.app.task
     async def work(number: int) -> None:
-        assert meanwhile.get() is None  # a job's own store calls block like any other call
+        assert wait_function.get() is None  # a job's own store calls block like any other call
         ran[number] += 1
 
-    steppers = Steppers(mill)
+    steppers = Steppers(harness)
     work.enqueue_many([{"number": number} for number in range(MANY)])
-    with mill.runner(pumps=2):
-        ended(mill, MANY)
+    with harness.runner(pumps=2):
+        ended(harness, MANY)
     assert set(ran.values()) == {1}
     assert len(ran) == MANY
     assert steppers.names["tidemill-loop"] > steppers.names["tidemill-pump"]
     assert steppers.ahead > 0  # the store had the next step before it was done with the previous one
 
 
-def test_a_blocked_event_loop_does_not_hold_up_other_jobs(mill: Mill) -> None:
+def test_a_blocked_event_loop_does_not_hold_up_other_jobs(harness: Harness) -> None:
     gate = threading.Event()
 
-    @mill.app.task
+    @harness.app.task
     async def block(number: int) -> None:
         if number == MANY // 2:
             gate.wait(PATIENCE)
 
-    @mill.app.task
+    @harness.app.task
     def in_thread() -> str:
         return "done"
 
     block.enqueue_many([{"number": number} for number in range(MANY)])
     try:
-        with mill.runner(pumps=1):
-            eventually(lambda: count(mill)[JobState.COMPLETED] > MANY // 10, PATIENCE)
+        with harness.runner(pumps=1):
+            eventually(lambda: count(harness)[JobState.COMPLETED] > MANY // 10, PATIENCE)
             assert in_thread.enqueue().result(PATIENCE) == "done"
             assert not gate.is_set()
             gate.set()
-            ended(mill, MANY + 1)
+            ended(harness, MANY + 1)
     finally:
         gate.set()
 
 
-def test_an_idle_worker_claims_on_its_event_loop_and_wakes_no_other_thread(mill: Mill) -> None:
-    @mill.app.task
+def test_an_idle_worker_claims_on_its_event_loop_and_wakes_no_other_thread(harness: Harness) -> None:
+    @harness.app.task
     async def work() -> str:
         return "done"
 
     claimers: list[str] = []
-    claim = mill.line.real.claim
+    claim = harness.line.real.claim
 
     def noted(*given: object, **named: object) -> object:
         claims = claim(*given, **named)  # type: ignore[arg-type]
         claimers.extend(threading.current_thread().name for _ in claims)
         return claims
 
-    mill.line.real.claim = noted  # type: ignore[method-assign, assignment]
-    with mill.runner(pumps=2) as runner:
+    harness.line.real.claim = noted  # type: ignore[method-assign, assignment]
+    with harness.runner(pumps=2) as runner:
         assert work.enqueue().result(PATIENCE) == "done"  # there is no loop before the first job
         for _ in range(20):
             eventually(lambda: runner.quiet, PATIENCE)
@@ -142,43 +142,43 @@ def test_an_idle_worker_claims_on_its_event_loop_and_wakes_no_other_thread(mill:
     assert claimers.count("tidemill-loop") > 10  # the other wake-ups came while a claim was still running
 
 
-def test_a_job_enqueued_by_one_that_blocks_the_loop_still_runs(mill: Mill) -> None:
+def test_a_job_enqueued_by_one_that_blocks_the_loop_still_runs(harness: Harness) -> None:
     gate = threading.Event()
 
-    @mill.app.task
+    @harness.app.task
     async def block() -> None:
         gate.wait(PATIENCE)
 
-    @mill.app.task(queue="other")
+    @harness.app.task(queue="other")
     def in_thread() -> str:
         return "done"
 
     try:
-        with mill.runner(pumps=1) as runner:
+        with harness.runner(pumps=1) as runner:
             gate.set()
             block.enqueue().result(PATIENCE)
             eventually(lambda: runner.quiet, PATIENCE)
             gate.clear()
-            with mill.app.store.transaction():
+            with harness.app.store.transaction():
                 block.enqueue()
                 other = in_thread.enqueue()
             assert other.result(PATIENCE) == "done"
             assert not gate.is_set()
             gate.set()
-            ended(mill, 3)
+            ended(harness, 3)
     finally:
         gate.set()
 
 
-def test_connections_terminated_during_loop_steps_lose_no_job(mill: Mill) -> None:
+def test_connections_terminated_during_loop_steps_lose_no_job(harness: Harness) -> None:
     ran: Counter[int] = Counter()
 
-    @mill.app.task
+    @harness.app.task
     async def work(number: int) -> None:
         ran[number] += 1
 
     work.enqueue_many([{"number": number} for number in range(MANY)])
-    with psycopg.connect(mill.url, autocommit=True) as other, mill.runner(pumps=2):
+    with psycopg.connect(harness.url, autocommit=True) as other, harness.runner(pumps=2):
         for _ in range(5):
             before = len(ran)
             eventually(lambda: len(ran) >= min(MANY, before + 100), PATIENCE)  # noqa: B023
@@ -186,30 +186,30 @@ def test_connections_terminated_during_loop_steps_lose_no_job(mill: Mill) -> Non
                 "select pg_terminate_backend(pid) from pg_stat_activity"
                 " where pid <> pg_backend_pid() and datname = current_database()"
             )
-        ended(mill, MANY)
+        ended(harness, MANY)
     assert set(ran.values()) == {1}
     assert len(ran) == MANY
 
 
-def test_a_stop_under_load_releases_jobs_that_have_not_started(mill: Mill) -> None:
-    @mill.app.task
+def test_a_stop_under_load_releases_jobs_that_have_not_started(harness: Harness) -> None:
+    @harness.app.task
     async def work() -> None: ...
 
     work.enqueue_many([{}] * MANY)
     runner: Runner
-    with mill.runner(pumps=2) as runner:
+    with harness.runner(pumps=2) as runner:
         eventually(lambda: runner.stats().done > 100, PATIENCE)
-    found = count(mill)
+    found = count(harness)
     assert found[JobState.COMPLETED] + found[JobState.PENDING] == MANY
     waiting = JobFilter(ALL_TENANTS, states=frozenset({JobState.PENDING}))
-    assert {job.attempt for job in mill.line.real.jobs(waiting).items} <= {0}
+    assert {job.attempt for job in harness.line.real.jobs(waiting).items} <= {0}
 
 
-def test_store_calls_of_jobs_are_not_part_of_the_transaction_of_the_loop(mill: Mill) -> None:
-    @mill.app.task
+def test_store_calls_of_jobs_are_not_part_of_the_transaction_of_the_loop(harness: Harness) -> None:
+    @harness.app.task
     async def child() -> None: ...
 
-    @mill.app.task(retry=Fixed(max_attempts=2, wait=timedelta(0)))
+    @harness.app.task(retry=Fixed(max_attempts=2, wait=timedelta(0)))
     async def parent(ctx: Context) -> None:
         child.enqueue()  # a sync call on the loop's own thread
         await asyncio.sleep(0)
@@ -218,70 +218,70 @@ def test_store_calls_of_jobs_are_not_part_of_the_transaction_of_the_loop(mill: M
 
     number = MANY // 6
     parent.enqueue_many([{}] * number)
-    with mill.runner(pumps=1):
-        ended(mill, 3 * number)
+    with harness.runner(pumps=1):
+        ended(harness, 3 * number)
 
 
 # Pipelined steps -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fault", ["lose_answer", "refuse", "refuse_busy"])
-def test_pipelined_steps_whose_answers_fail_lose_no_job_and_repeat_none(mill: Mill, fault: str) -> None:
+def test_pipelined_steps_whose_answers_fail_lose_no_job_and_repeat_none(harness: Harness, fault: str) -> None:
     ran: Counter[int] = Counter()
 
-    @mill.app.task
+    @harness.app.task
     async def work(number: int) -> None:
         ran[number] += 1
 
-    steppers = Steppers(mill)
+    steppers = Steppers(harness)
     work.enqueue_many([{"number": number} for number in range(MANY)])
-    with mill.runner(pumps=2):
+    with harness.runner(pumps=2):
         for _ in range(4):
             before = len(ran)
             eventually(lambda: len(ran) >= min(MANY, before + 200), PATIENCE)  # noqa: B023
-            getattr(mill.line, fault)("step", times=2)
-        ended(mill, MANY)
+            getattr(harness.line, fault)("step", times=2)
+        ended(harness, MANY)
     assert set(ran.values()) == {1}
     assert len(ran) == MANY
     assert steppers.ahead > 0
 
 
-def test_ends_that_cannot_be_pipelined_are_still_written(mill: Mill) -> None:
-    @mill.app.task(retry=Fixed(max_attempts=2, wait=timedelta(0)))
+def test_ends_that_cannot_be_pipelined_are_still_written(harness: Harness) -> None:
+    @harness.app.task(retry=Fixed(max_attempts=2, wait=timedelta(0)))
     async def work(ctx: Context, number: int) -> None:
         if ctx.attempt == 1 and number % 3 == 0:
             raise ValueError("again")  # returns to the queue, by another statement
 
-    steppers = Steppers(mill)
+    steppers = Steppers(harness)
     work.enqueue_many([{"number": number} for number in range(MANY)])
-    with mill.runner(pumps=2):
-        ended(mill, MANY)
+    with harness.runner(pumps=2):
+        ended(harness, MANY)
     assert sum(steppers.names.values()) > steppers.ahead
 
 
-def test_an_abandoned_worker_with_pipelined_steps_writes_nothing_more(mill: Mill) -> None:
-    @mill.app.task
+def test_an_abandoned_worker_with_pipelined_steps_writes_nothing_more(harness: Harness) -> None:
+    @harness.app.task
     async def work() -> None: ...
 
     work.enqueue_many([{}] * MANY)
-    with mill.runner(pumps=2) as runner:
+    with harness.runner(pumps=2) as runner:
         eventually(lambda: runner.stats().done > 100, PATIENCE)
         runner.abandon()
-        found = count(mill)
+        found = count(harness)
         assert not runner._exchange.loop._flights
         assert not runner._exchange._machine.steps
-    assert count(mill) == found
+    assert count(harness) == found
     assert sum(found.values()) == MANY
 
 
 def test_with_only_one_connection_no_step_is_pipelined(place: Place, tmp_path: Path) -> None:
-    with place(tmp_path) as url, opened(f"{url}?pool=1") as mill:
+    with place(tmp_path) as url, opened(f"{url}?pool=1") as harness:
 
-        @mill.app.task
+        @harness.app.task
         async def work() -> None: ...
 
-        steppers = Steppers(mill)
+        steppers = Steppers(harness)
         work.enqueue_many([{}] * MANY)
-        with mill.runner(pumps=1):
-            ended(mill, MANY)
+        with harness.runner(pumps=1):
+            ended(harness, MANY)
         assert steppers.ahead == 0

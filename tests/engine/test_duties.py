@@ -44,7 +44,7 @@ def usual(claim: Claim, details: Details) -> Policy:
     return DEFAULT_POLICY
 
 
-class Mill:
+class Harness:
     """A memory store, a worker, a listener and a clock."""
 
     def __init__(self) -> None:
@@ -52,10 +52,10 @@ class Mill:
         self.memory = MemoryStore(self.clock)
         self.line = Line(self.memory)
         self.store = self.line.store
-        self.ear: Listener = self.memory.listen()
+        self.listener: Listener = self.memory.listen()
 
     def heard(self) -> set[str]:
-        return set(self.ear.wait(0))
+        return set(self.listener.wait(0))
 
     def worker(self) -> UUID:
         worker = a_worker()
@@ -80,95 +80,95 @@ class Mill:
 
 
 @pytest.fixture
-def mill() -> Iterator[Mill]:
-    mill = Mill()
-    yield mill
-    mill.ear.close()
-    mill.memory.close()
+def harness() -> Iterator[Harness]:
+    harness = Harness()
+    yield harness
+    harness.listener.close()
+    harness.memory.close()
 
 
 # ---------------------------------------------------------------------------------------------------- promote
 
 
-def test_promote_moves_due_jobs_wakes_their_queues_and_returns_the_next_time(mill: Mill) -> None:
-    due = enqueue(mill.memory, 3, delay=SECOND, queue="mail")
-    (later,) = enqueue(mill.memory, delay=MINUTE, queue="reports")
-    promote = Promote(mill.store, batch=2)
-    assert promote() == Done(0, mill.clock.now() + SECOND)
-    assert mill.heard() == set()
-    mill.clock.advance(SECOND)
-    assert promote() == Done(2, mill.clock.now(), more=True)
-    assert mill.heard() == {"ready:mail"}
-    assert promote() == Done(1, mill.clock.now() + MINUTE - SECOND)
-    assert mill.states(due) == {JobState.PENDING}
-    assert mill.states([later]) == {JobState.SCHEDULED}
+def test_promote_moves_due_jobs_wakes_their_queues_and_returns_the_next_time(harness: Harness) -> None:
+    due = enqueue(harness.memory, 3, delay=SECOND, queue="mail")
+    (later,) = enqueue(harness.memory, delay=MINUTE, queue="reports")
+    promote = Promote(harness.store, batch=2)
+    assert promote() == Done(0, harness.clock.now() + SECOND)
+    assert harness.heard() == set()
+    harness.clock.advance(SECOND)
+    assert promote() == Done(2, harness.clock.now(), more=True)
+    assert harness.heard() == {"ready:mail"}
+    assert promote() == Done(1, harness.clock.now() + MINUTE - SECOND)
+    assert harness.states(due) == {JobState.PENDING}
+    assert harness.states([later]) == {JobState.SCHEDULED}
 
 
 # ---------------------------------------------------------------------------------------------------- reclaim
 
 
 def test_a_job_of_a_dead_worker_is_pending_again_and_is_charged_one_crash(
-    mill: Mill, caplog: pytest.LogCaptureFixture
+    harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    worker, (id,) = mill.running(queue="mail")
-    reclaim = mill.reclaim()
+    worker, (id,) = harness.running(queue="mail")
+    reclaim = harness.reclaim()
     for seconds in (0, 12, 17, 5):
-        mill.clock.advance(seconds * SECOND)
+        harness.clock.advance(seconds * SECOND)
         assert reclaim().items == 0  # its lease may have ended, and the worker has five seconds to stop
-    mill.clock.advance(SECOND)
+    harness.clock.advance(SECOND)
     with caplog.at_level(logging.WARNING, "tidemill.engine"):
         assert reclaim() == Done(1)
-    found = job(mill.memory, id)
+    found = job(harness.memory, id)
     assert (found.state, found.attempt, found.crashes) == (JobState.PENDING, 1, 1)
     assert found.reason == f"worker {worker} is gone"
-    (execution,) = mill.memory.executions([id], tenant=ALL_TENANTS)
+    (execution,) = harness.memory.executions([id], tenant=ALL_TENANTS)
     assert (execution.state, execution.worker) == (ExecutionState.CRASHED, worker)
-    assert mill.heard() == {"ready:mail"}
+    assert harness.heard() == {"ready:mail"}
     assert str(id) in caplog.text
     assert str(worker) in caplog.text
     assert reclaim() == Done(0)
 
 
-def test_a_claimed_job_that_never_started_is_reclaimed_too(mill: Mill) -> None:
-    worker = mill.worker()
-    (id,) = enqueue(mill.memory)
-    claim(mill.memory, worker, start=False)
-    mill.memory.retire([worker])
-    assert mill.reclaim()().items == 1
-    assert job(mill.memory, id).state is JobState.PENDING
+def test_a_claimed_job_that_never_started_is_reclaimed_too(harness: Harness) -> None:
+    worker = harness.worker()
+    (id,) = enqueue(harness.memory)
+    claim(harness.memory, worker, start=False)
+    harness.memory.retire([worker])
+    assert harness.reclaim()().items == 1
+    assert job(harness.memory, id).state is JobState.PENDING
 
 
-def test_a_job_that_kills_its_worker_ends_after_three_crashes(mill: Mill) -> None:
-    (id,) = enqueue(mill.memory, max_attempts=100)
-    reclaim = mill.reclaim()
+def test_a_job_that_kills_its_worker_ends_after_three_crashes(harness: Harness) -> None:
+    (id,) = enqueue(harness.memory, max_attempts=100)
+    reclaim = harness.reclaim()
     deaths = 0
-    while job(mill.memory, id).state is JobState.PENDING:
-        worker = mill.worker()
-        claim(mill.memory, worker)
+    while job(harness.memory, id).state is JobState.PENDING:
+        worker = harness.worker()
+        claim(harness.memory, worker)
         deaths += 1
         assert deaths <= 3
         assert reclaim.now([worker]) == 1
     assert deaths == 3
-    found = job(mill.memory, id)
+    found = job(harness.memory, id)
     assert found.state is JobState.DEAD_LETTERED
     assert found.reason is not None
     assert found.reason.startswith("crash_loop")
-    assert "ended" in mill.heard()
+    assert "ended" in harness.heard()
 
 
-def test_a_job_with_a_cancel_request_or_past_its_expiry_is_cancelled(mill: Mill) -> None:
-    first, (stopped,) = mill.running()
-    mill.memory.request_cancel([stopped], tenant=ALL_TENANTS, reason="enough")
-    second, (expired,) = mill.running(expires_at=mill.clock.now() + SECOND)
-    mill.clock.advance(SECOND)
-    assert mill.reclaim().now([first, second]) == 2
-    assert job(mill.memory, stopped).reason == "enough"
-    assert job(mill.memory, expired).reason == "expired"
-    assert mill.states([stopped, expired]) == {JobState.CANCELLED}
-    assert mill.heard() == {"ended"}
+def test_a_job_with_a_cancel_request_or_past_its_expiry_is_cancelled(harness: Harness) -> None:
+    first, (stopped,) = harness.running()
+    harness.memory.request_cancel([stopped], tenant=ALL_TENANTS, reason="enough")
+    second, (expired,) = harness.running(expires_at=harness.clock.now() + SECOND)
+    harness.clock.advance(SECOND)
+    assert harness.reclaim().now([first, second]) == 2
+    assert job(harness.memory, stopped).reason == "enough"
+    assert job(harness.memory, expired).reason == "expired"
+    assert harness.states([stopped, expired]) == {JobState.CANCELLED}
+    assert harness.heard() == {"ended"}
 
 
-def test_each_job_follows_its_own_policy_and_details_are_read_once(mill: Mill) -> None:
+def test_each_job_follows_its_own_policy_and_details_are_read_once(harness: Harness) -> None:
     seen: dict[UUID, Details] = {}
 
     def policy_of(claim: Claim, details: Details) -> Policy:
@@ -176,180 +176,180 @@ def test_each_job_follows_its_own_policy_and_details_are_read_once(mill: Mill) -
         return replace(DEFAULT_POLICY, orphans=OrphanRule(str(details.options.get("orphans", "requeue"))))
 
     ids = [
-        *enqueue(mill.memory, 5),
-        *enqueue(mill.memory, 5, details=Details(options={"orphans": "review"})),
-        *enqueue(mill.memory, 5, details=Details(options={"orphans": "fail"})),
+        *enqueue(harness.memory, 5),
+        *enqueue(harness.memory, 5, details=Details(options={"orphans": "review"})),
+        *enqueue(harness.memory, 5, details=Details(options={"orphans": "fail"})),
     ]
-    worker = mill.worker()
-    claim(mill.memory, worker)
-    mill.heard()
-    mill.reclaim(policy_of).now([worker])
-    assert mill.heard() == {"ready:default", "scheduled", "ended"}  # one topic for each kind of end
+    worker = harness.worker()
+    claim(harness.memory, worker)
+    harness.heard()
+    harness.reclaim(policy_of).now([worker])
+    assert harness.heard() == {"ready:default", "scheduled", "ended"}  # one topic for each kind of end
     assert set(seen) == set(ids)
-    assert [found.state for found in the_jobs(mill.memory, ids)] == [
+    assert [found.state for found in the_jobs(harness.memory, ids)] == [
         *[JobState.PENDING] * 5,
         *[JobState.REVIEW_NEEDED] * 5,
         *[JobState.FAILED] * 5,
     ]
-    assert mill.line.calls.count("get") == 1
+    assert harness.line.calls.count("get") == 1
 
 
 def test_a_policy_lookup_that_fails_does_not_prevent_a_reclaim(
-    mill: Mill, caplog: pytest.LogCaptureFixture
+    harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
     def policy_of(claim: Claim, details: Details) -> Policy:
         raise LookupError("no such task here")
 
-    worker, ids = mill.running(10)
+    worker, ids = harness.running(10)
     with caplog.at_level(logging.ERROR, "tidemill.engine"):
-        assert mill.reclaim(policy_of).now([worker]) == 10
-    assert mill.states(ids) == {JobState.PENDING}
+        assert harness.reclaim(policy_of).now([worker]) == 10
+    assert harness.states(ids) == {JobState.PENDING}
     assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
 
 
-def test_an_unwritable_row_in_a_batch_does_not_block_the_others(mill: Mill) -> None:
-    worker, ids = mill.running(20)
+def test_an_unwritable_row_in_a_batch_does_not_block_the_others(harness: Harness) -> None:
+    worker, ids = harness.running(20)
     poison = {ids[0], ids[7], ids[13]}
 
     def broken(verb: str, given: tuple[Any, ...]) -> Exception | None:
         bad = verb == "finish" and poison & {finish.claim.id for finish in given[0]}
         return StoreCorrupt("this row cannot be written") if bad else None
 
-    mill.line.broken = broken
-    reclaim = mill.reclaim(batch=5)
+    harness.line.broken = broken
+    reclaim = harness.reclaim(batch=5)
     assert reclaim.now([worker]) == 17
-    assert mill.states([id for id in ids if id not in poison]) == {JobState.PENDING}
+    assert harness.states([id for id in ids if id not in poison]) == {JobState.PENDING}
     assert reclaim() == Done(0)
-    mill.line.mend()
+    harness.line.mend()
     assert reclaim() == Done(0)  # these rows are not tried again for a minute
-    mill.clock.advance(MINUTE)
+    harness.clock.advance(MINUTE)
     assert reclaim.now([]) == 3
 
 
-def test_an_outage_during_a_reclaim_raises_and_the_next_run_continues(mill: Mill) -> None:
-    worker, ids = mill.running(10)
-    reclaim = mill.reclaim(batch=4)
-    mill.memory.retire([worker])
+def test_an_outage_during_a_reclaim_raises_and_the_next_run_continues(harness: Harness) -> None:
+    worker, ids = harness.running(10)
+    reclaim = harness.reclaim(batch=4)
+    harness.memory.retire([worker])
     reclaim()
-    mill.line.broken = lambda verb, given: StoreUnavailable("gone") if verb == "finish" else None
+    harness.line.broken = lambda verb, given: StoreUnavailable("gone") if verb == "finish" else None
     with pytest.raises(StoreUnavailable):
         reclaim()
-    mill.line.mend()
+    harness.line.mend()
     assert reclaim.now([]) == 6
-    assert mill.states(ids) == {JobState.PENDING}
+    assert harness.states(ids) == {JobState.PENDING}
 
 
 @pytest.mark.long
-def test_ten_thousand_orphans_are_reclaimed_in_bounded_batches(mill: Mill) -> None:
-    worker = mill.worker()
-    ids = enqueue(mill.memory, 10_000)
-    claim(mill.memory, worker, 10_000)
-    assert mill.reclaim().now([worker]) == 10_000
-    assert mill.states(ids) == {JobState.PENDING}
-    assert 20 <= mill.line.calls.count("finish") <= 21
+def test_ten_thousand_orphans_are_reclaimed_in_bounded_batches(harness: Harness) -> None:
+    worker = harness.worker()
+    ids = enqueue(harness.memory, 10_000)
+    claim(harness.memory, worker, 10_000)
+    assert harness.reclaim().now([worker]) == 10_000
+    assert harness.states(ids) == {JobState.PENDING}
+    assert 20 <= harness.line.calls.count("finish") <= 21
 
 
 # ----------------------------------------------------------------------------------------------------- expire
 
 
-def test_a_job_past_its_timeout_is_ended_only_after_a_margin_for_its_runner(mill: Mill) -> None:
-    _, (id,) = mill.running(timeout=SECOND)
-    expire = mill.expire()
+def test_a_job_past_its_timeout_is_ended_only_after_a_margin_for_its_runner(harness: Harness) -> None:
+    _, (id,) = harness.running(timeout=SECOND)
+    expire = harness.expire()
     assert expire() == Done(0)
-    mill.clock.advance(10 * SECOND)
+    harness.clock.advance(10 * SECOND)
     assert expire() == Done(0)
-    mill.clock.advance(14 * SECOND)
+    harness.clock.advance(14 * SECOND)
     assert expire() == Done(0)
-    mill.clock.advance(SECOND)
+    harness.clock.advance(SECOND)
     assert expire() == Done(1)
-    found = job(mill.memory, id)
+    found = job(harness.memory, id)
     assert (found.state, found.reason) == (JobState.SCHEDULED, "exceeded timeout of 1 seconds")
-    assert mill.heard() == {"scheduled"}
+    assert harness.heard() == {"scheduled"}
 
 
-def test_the_margin_restarts_for_a_new_claim_of_the_same_job(mill: Mill) -> None:
-    worker, (id,) = mill.running(timeout=SECOND)
-    expire = mill.expire()
+def test_the_margin_restarts_for_a_new_claim_of_the_same_job(harness: Harness) -> None:
+    worker, (id,) = harness.running(timeout=SECOND)
+    expire = harness.expire()
     expire()
-    mill.clock.advance(SECOND)
+    harness.clock.advance(SECOND)
     assert expire() == Done(0)
-    mill.reclaim().now([worker])
-    claim(mill.memory, mill.worker())
-    mill.clock.advance(16 * SECOND)
+    harness.reclaim().now([worker])
+    claim(harness.memory, harness.worker())
+    harness.clock.advance(16 * SECOND)
     assert expire() == Done(0)
-    mill.clock.advance(15 * SECOND)
+    harness.clock.advance(15 * SECOND)
     assert expire() == Done(1)
-    assert job(mill.memory, id).state is JobState.SCHEDULED
+    assert job(harness.memory, id).state is JobState.SCHEDULED
 
 
-def test_the_last_attempt_ends_as_timed_out(mill: Mill) -> None:
-    _, ids = mill.running(3, timeout=SECOND, max_attempts=1)
-    expire = Expire(mill.store, mill.clock, lambda claim, details: Policy(Fixed(1)), Random(1), batch=2)
+def test_the_last_attempt_ends_as_timed_out(harness: Harness) -> None:
+    _, ids = harness.running(3, timeout=SECOND, max_attempts=1)
+    expire = Expire(harness.store, harness.clock, lambda claim, details: Policy(Fixed(1)), Random(1), batch=2)
     expire()
-    mill.clock.advance(2 * SECOND)
+    harness.clock.advance(2 * SECOND)
     expire()
-    mill.clock.advance(15 * SECOND)
+    harness.clock.advance(15 * SECOND)
     assert expire() == Done(2, more=True)
     assert expire() == Done(0)  # seen for the first time
-    mill.clock.advance(15 * SECOND)
+    harness.clock.advance(15 * SECOND)
     assert expire() == Done(1)
-    assert mill.states(ids) == {JobState.TIMED_OUT}
-    assert mill.heard() == {"ended"}
+    assert harness.states(ids) == {JobState.TIMED_OUT}
+    assert harness.heard() == {"ended"}
 
 
 # ----------------------------------------------------------------------------- sweep, retention, tick, all of them
 
 
-def test_workers_are_deleted_an_hour_after_they_ended(mill: Mill) -> None:
-    worker = mill.worker()
-    mill.memory.retire([worker])
-    sweep = Sweep(mill.store)
-    mill.clock.advance(timedelta(minutes=59))
+def test_workers_are_deleted_an_hour_after_they_ended(harness: Harness) -> None:
+    worker = harness.worker()
+    harness.memory.retire([worker])
+    sweep = Sweep(harness.store)
+    harness.clock.advance(timedelta(minutes=59))
     assert sweep() == Done(0)
-    mill.clock.advance(MINUTE)
+    harness.clock.advance(MINUTE)
     assert sweep() == Done(1)
-    assert mill.memory.workers() == []
+    assert harness.memory.workers() == []
 
 
-def test_ended_jobs_in_memory_are_deleted_after_15_minutes_or_an_hour(mill: Mill) -> None:
-    worker, completed = mill.running(600)
-    other, failed = mill.running(2, max_attempts=1)
-    mill.memory.retire([worker])
-    held = mill.memory.orphans(1000)
-    mill.memory.finish([Finish(claim, COMPLETED) for claim in held])
-    assert mill.reclaim().now([other]) == 2
-    retention = Retention(mill.store)
-    mill.clock.advance(timedelta(minutes=14))
+def test_ended_jobs_in_memory_are_deleted_after_15_minutes_or_an_hour(harness: Harness) -> None:
+    worker, completed = harness.running(600)
+    other, failed = harness.running(2, max_attempts=1)
+    harness.memory.retire([worker])
+    held = harness.memory.orphans(1000)
+    harness.memory.finish([Finish(claim, COMPLETED) for claim in held])
+    assert harness.reclaim().now([other]) == 2
+    retention = Retention(harness.store)
+    harness.clock.advance(timedelta(minutes=14))
     assert retention() == Done(0)
-    mill.clock.advance(MINUTE)
+    harness.clock.advance(MINUTE)
     assert retention() == Done(500, more=True)
     assert retention() == Done(100)
-    mill.clock.advance(timedelta(minutes=45))
-    assert the_jobs(mill.memory, completed) == []
-    assert len(the_jobs(mill.memory, failed)) == 2
+    harness.clock.advance(timedelta(minutes=45))
+    assert the_jobs(harness.memory, completed) == []
+    assert len(the_jobs(harness.memory, failed)) == 2
     assert retention() == Done(2)
 
 
-def test_a_tick_repeats_the_wake_up_of_every_queue_with_pending_jobs(mill: Mill) -> None:
-    promote = Promote(mill.store, tick=TickDuty(mill.clock))
+def test_a_tick_repeats_the_wake_up_of_every_queue_with_pending_jobs(harness: Harness) -> None:
+    promote = Promote(harness.store, tick=TickDuty(harness.clock))
     assert promote() == Done(0)
-    assert mill.heard() == {"tick"}
-    enqueue(mill.memory, 2, queue="mail")
-    enqueue(mill.memory, 1, queue="mail", tenant="acme")
-    enqueue(mill.memory, 1, queue="reports")
-    enqueue(mill.memory, 1, queue="later", delay=MINUTE)
+    assert harness.heard() == {"tick"}
+    enqueue(harness.memory, 2, queue="mail")
+    enqueue(harness.memory, 1, queue="mail", tenant="acme")
+    enqueue(harness.memory, 1, queue="reports")
+    enqueue(harness.memory, 1, queue="later", delay=MINUTE)
     assert promote().items == 0
-    assert mill.heard() == set()  # too soon after the last tick
-    mill.clock.advance(timedelta(seconds=5))
+    assert harness.heard() == set()  # too soon after the last tick
+    harness.clock.advance(timedelta(seconds=5))
     assert promote().items == 0
-    assert mill.heard() == {"tick", "ready:mail", "ready:reports"}
-    mill.clock.advance(MINUTE)
+    assert harness.heard() == {"tick", "ready:mail", "ready:reports"}
+    harness.clock.advance(MINUTE)
     assert promote() == Done(1)
-    assert mill.heard() == {"tick", "ready:later", "ready:mail", "ready:reports"}
+    assert harness.heard() == {"tick", "ready:later", "ready:mail", "ready:reports"}
 
 
-def test_the_default_duties_include_retention_only_on_request(mill: Mill) -> None:
-    names = [duty.name for duty in usual_duties(mill.store, mill.clock, usual, Random(1))]
+def test_the_default_duties_include_retention_only_on_request(harness: Harness) -> None:
+    names = [duty.name for duty in usual_duties(harness.store, harness.clock, usual, Random(1))]
     assert sorted(names) == [
         "cancel_expired",
         "expire",
@@ -359,6 +359,6 @@ def test_the_default_duties_include_retention_only_on_request(mill: Mill) -> Non
         "sweep",
         "wake",
     ]
-    more = usual_duties(mill.store, mill.clock, usual, Random(1), retention=MEMORY_RETENTION)
+    more = usual_duties(harness.store, harness.clock, usual, Random(1), retention=MEMORY_RETENTION)
     assert {duty.name for duty in more} - set(names) == {"retention"}
     assert (batch_of(Coordination.STEAL), batch_of(Coordination.LEASE)) == (100, 500)

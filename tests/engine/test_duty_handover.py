@@ -54,10 +54,10 @@ class House:
         return self.first if self.url == "memory://" else self._opened()
 
     def loop(
-        self, duties: Callable[[Store], list[Duty]], coordination: Coordination, ear: bool = True
+        self, duties: Callable[[Store], list[Duty]], coordination: Coordination, listener: bool = True
     ) -> tuple[Duties, Line]:
         line = Line(self.store())
-        listening = WakeupListener(line.store, self.clock) if ear else None
+        listening = WakeupListener(line.store, self.clock) if listener else None
         loop = Duties(
             line.store,
             self.clock,
@@ -67,7 +67,7 @@ class House:
             lease_beat=BEAT,
             lease_expiry=EXPIRY,
             random=Random(),
-            ear=listening,
+            listener=listening,
         )
         if listening is not None:
             listening.start()
@@ -89,11 +89,11 @@ def ticking(store: Store) -> list[Duty]:
     return [Promote(store, tick=TickDuty(SystemClock(), every=half)).duty(half)]
 
 
-@pytest.mark.parametrize("ear", [True, False], ids=["hearing", "deaf"])
-def test_a_silent_leader_is_replaced_when_its_lease_expires(house: House, ear: bool) -> None:
-    first, line = house.loop(ticking, Coordination.LEASE, ear)
+@pytest.mark.parametrize("listener", [True, False], ids=["hearing", "deaf"])
+def test_a_silent_leader_is_replaced_when_its_lease_expires(house: House, listener: bool) -> None:
+    first, line = house.loop(ticking, Coordination.LEASE, listener)
     eventually(lambda: first.leading)
-    others = [house.loop(ticking, Coordination.LEASE, ear)[0] for _ in range(3)]
+    others = [house.loop(ticking, Coordination.LEASE, listener)[0] for _ in range(3)]
     eventually(lambda: line.calls.count("renew") >= 3)
     assert not any(other.leading for other in others)
     line.cut()
@@ -150,7 +150,7 @@ def test_two_loops_with_coordination_everyone_do_each_transition_once(house: Hou
 def _items(loops: list[Duties], duty: str) -> int:
     total = 0
     for loop in loops:
-        facts = loop.facts()[duty]
+        facts = loop.status()[duty]
         assert isinstance(facts, dict)
         total += facts["items"]
     return total

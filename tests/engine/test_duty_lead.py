@@ -55,10 +55,12 @@ def test_a_dead_leader_is_replaced_in_10_s_or_20_s_if_clocks_disagree(yard: Yard
             return yard.clock.monotonic()
 
     for seed in range(20):
-        ears = [Deaf(yard.memory, yard.clock) for _ in range(3)]
-        dead = yard.loop(Promote(yard.memory, tick=TickDuty(yard.clock)).duty(), ear=ears[0])
+        listeners = [Deaf(yard.memory, yard.clock) for _ in range(3)]
+        dead = yard.loop(Promote(yard.memory, tick=TickDuty(yard.clock)).duty(), listener=listeners[0])
         others = [
-            Duties(yard.memory, Wrong(), new_id(), [], random=Random(seed * 10 + i), ear=ears[1 + i])
+            Duties(
+                yard.memory, Wrong(), new_id(), [], random=Random(seed * 10 + i), listener=listeners[1 + i]
+            )
             for i in range(2)
         ]
         listener = yard.memory.listen()
@@ -66,8 +68,8 @@ def test_a_dead_leader_is_replaced_in_10_s_or_20_s_if_clocks_disagree(yard: Yard
         until = yard.clock.monotonic() + lifetime
         while yard.clock.monotonic() < until:
             yard.pass_time(0.1, dead, *others)
-            for ear in ears:
-                ear.tell(listener.wait(0))
+            for deaf in listeners:
+                deaf.tell(listener.wait(0))
         assert dead.leading
         died = yard.clock.monotonic()
         while not any(other.leading for other in others):
@@ -80,19 +82,19 @@ def test_a_dead_leader_is_replaced_in_10_s_or_20_s_if_clocks_disagree(yard: Yard
 
 
 def test_ten_idle_workers_make_hardly_more_calls_than_one(yard: Yard) -> None:
-    ear_line = yard.memory.listen()
+    listener_line = yard.memory.listen()
     loops: list[tuple[Duties, Line, Deaf]] = []
     for _ in range(10):
-        line, ear = Line(yard.memory), Deaf(yard.memory, yard.clock)
+        line, deaf = Line(yard.memory), Deaf(yard.memory, yard.clock)
         duties = usual_duties(line.store, yard.clock, lambda claim, details: DEFAULT_POLICY, Random(1))
-        loops.append((yard.loop(*duties, line=line, ear=ear), line, ear))
+        loops.append((yard.loop(*duties, line=line, listener=deaf), line, deaf))
     for _ in range(1200):
         yard.pass_time(0.1)
-        heard = ear_line.wait(0)
-        for _, _, ear in loops:
+        heard = listener_line.wait(0)
+        for _, _, deaf in loops:
             if heard:
-                ear.tell(heard)
-    ear_line.close()
+                deaf.tell(heard)
+    listener_line.close()
     # Promotion and tick share one transaction.
     calls = [len(line.calls) - 2 * line.calls.count("transaction") for _, line, _ in loops]
     assert calls[0] / 120 <= 1.6
@@ -154,21 +156,21 @@ def test_a_suspended_leader_notices_the_loss_before_its_next_duty(yard: Yard) ->
 
 
 def test_a_closed_leader_hands_over_to_a_notified_follower(yard: Yard) -> None:
-    ears = [Deaf(yard.memory, yard.clock) for _ in range(3)]
+    listeners = [Deaf(yard.memory, yard.clock) for _ in range(3)]
     first, *others = [
-        yard.loop(Promote(yard.memory, tick=TickDuty(yard.clock)).duty(), ear=ear) for ear in ears
+        yard.loop(Promote(yard.memory, tick=TickDuty(yard.clock)).duty(), listener=deaf) for deaf in listeners
     ]
     yard.pass_time(1)
-    for ear in ears:
-        ear.hear("tick")
+    for deaf in listeners:
+        deaf.hear("tick")
     listener = yard.memory.listen()
     first.close()
     first.close()
     heard = listener.wait(0)
     listener.close()
     assert "duties" in heard
-    for ear in ears:
-        ear.tell(heard)
+    for deaf in listeners:
+        deaf.tell(heard)
     yard.pass_time(1, *others)
     assert sorted(other.leading for other in others) == [False, True]
 

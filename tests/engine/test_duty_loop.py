@@ -46,7 +46,7 @@ def test_a_duty_with_more_work_continues_and_lets_the_others_run(yard: Yard) -> 
     yard.pass_time(0.5)
     assert len(greedy.times) == 3
     assert len(modest.times) == 1
-    facts = loop.facts()["work"]
+    facts = loop.status()["work"]
     assert isinstance(facts, dict)
     assert facts.pop("last_tick").startswith("2026-01-01T00:00:00.00000")
     assert facts == {"items": 5, "errors": 0, "last_error": None, "took_ms": 0.0}
@@ -84,23 +84,23 @@ def test_a_store_clock_that_is_hours_off_does_not_cause_endless_calls(yard: Yard
 
 
 def test_a_duty_is_woken_by_its_topics_at_a_limited_rate(yard: Yard) -> None:
-    book, ear = Notebook(yard.clock), Deaf(yard.memory, yard.clock)
-    yard.loop(every(60, book, "scheduled", "change"), coordination=EVERYONE, ear=ear)
+    book, listener = Notebook(yard.clock), Deaf(yard.memory, yard.clock)
+    yard.loop(every(60, book, "scheduled", "change"), coordination=EVERYONE, listener=listener)
     yard.pass_time(2)
-    ear.hear("ready:default", "ended")
+    listener.hear("ready:default", "ended")
     yard.pass_time(1)
     assert book.times == [0]
-    ear.hear("scheduled")
+    listener.hear("scheduled")
     yard.pass_time(0.5)
     assert len(book.times) == 2
     for _ in range(100):
-        ear.hear("scheduled")
+        listener.hear("scheduled")
         yard.pass_time(0.01)
     assert 15 <= len(book.times) - 2 <= 21
     yard.pass_time(2)
     before = len(book.times)
     for _ in range(100):
-        ear.hear("change")
+        listener.hear("change")
         yard.pass_time(0.05)
     assert 4 <= len(book.times) - before <= 6
 
@@ -138,7 +138,7 @@ def test_a_failing_duty_is_logged_once_backs_off_and_stops_no_other(
     )
     assert len(good.times) >= 44
     assert [record.levelname for record in caplog.records] == ["WARNING", "WARNING", "INFO"]
-    facts = loop.facts()["work"]
+    facts = loop.status()["work"]
     assert isinstance(facts, dict)
     assert (facts["errors"], facts["items"], facts["last_error"]) == (5, 1, "KeyError: 'what'")
 

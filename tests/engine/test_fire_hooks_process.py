@@ -66,7 +66,7 @@ app.on("job.enqueued", enqueued)
 """
 
 
-class Mill:
+class Harness:
     """A worker of an app with hooks, and its store."""
 
     def __init__(self, url: str, folder: Path) -> None:
@@ -121,36 +121,36 @@ class Mill:
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def mill(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mill]:
+def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
     url = f"sqlite:///{tmp_path}/jobs.db"
     if request.param == "postgres":
         url = request.getfixturevalue("fresh_postgres_url")
-    mill = Mill(url, tmp_path)
+    harness = Harness(url, tmp_path)
     try:
-        yield mill
+        yield harness
     finally:
-        mill.close()
+        harness.close()
 
 
-def test_fires_of_every_scope_pass_the_hooks_and_are_published(mill: Mill) -> None:
+def test_fires_of_every_scope_pass_the_hooks_and_are_published(harness: Harness) -> None:
     code = """
 def act(step): ...
 
 for scope in ("cluster", "instance", "process"):
     app.schedule(work, second, scope, overlap="allow", scope=scope)
 """
-    worker = mill.start(code + HOOK, processes=2)
+    worker = harness.start(code + HOOK, processes=2)
     runners = {str(pid) for pid in worker.runners()}
     for key in ("cluster", "instance", "process"):
-        until(lambda key=key: len(mill.fires(key)) >= 4, f"{key} has fired")  # type: ignore[misc]
+        until(lambda key=key: len(harness.fires(key)) >= 4, f"{key} has fired")  # type: ignore[misc]
     worker.signal(signal.SIGTERM)
     assert worker.exit_code() == 0, worker.log
-    jobs = [job for key in ("cluster", "instance", "process") for job in mill.jobs(key)]
+    jobs = [job for key in ("cluster", "instance", "process") for job in harness.jobs(key)]
     traces = [job.details.headers["trace"].split() for job in jobs]
     assert {task for task, _ in traces} == {"work"}
     assert {pid for _, pid in traces} <= runners
-    assert str(worker.pid) not in mill.notes("calls")
-    events = [line.split() for line in mill.notes("events")]
+    assert str(worker.pid) not in harness.notes("calls")
+    events = [line.split() for line in harness.notes("events")]
     assert len({id for id, *_ in events}) == len(events), "no event is published twice"
     # The last fires may have been made while the runners ended.
     assert len(events) >= len(jobs) - 4
@@ -160,7 +160,7 @@ for scope in ("cluster", "instance", "process"):
     assert "without the app's enqueue hooks" not in worker.log
 
 
-def test_a_hook_that_raises_puts_off_its_own_fire_only(mill: Mill) -> None:
+def test_a_hook_that_raises_puts_off_its_own_fire_only(harness: Harness) -> None:
     code = """
 @app.task
 def refused() -> None: ...
@@ -172,40 +172,40 @@ def act(step):
 app.schedule(refused, second, "refused", overlap="allow")
 app.schedule(work, second, "made", overlap="allow")
 """
-    worker = mill.start(code + HOOK)
-    until(lambda: len(mill.fires("made")) >= 3, "the other schedule fires")
+    worker = harness.start(code + HOOK)
+    until(lambda: len(harness.fires("made")) >= 3, "the other schedule fires")
     until(lambda: "PermissionError: not now" in worker.log, "the refusal is logged")
     assert "schedule refused of tenant default does not fire: its jobs cannot be written" in worker.log
-    assert mill.fires("refused") == []
-    assert all("trace" in job.details.headers for job in mill.jobs("made"))
-    (row,) = [row for row in mill.store.schedules(tenant=ALL_TENANTS) if row.key == "refused"]
+    assert harness.fires("refused") == []
+    assert all("trace" in job.details.headers for job in harness.jobs("made"))
+    (row,) = [row for row in harness.store.schedules(tenant=ALL_TENANTS) if row.key == "refused"]
     assert row.next_fire_at is not None
-    assert (row.next_fire_at - mill.store.now()).total_seconds() > 30
+    assert (row.next_fire_at - harness.store.now()).total_seconds() > 30
 
 
-def test_a_fire_is_made_once_if_its_runner_is_killed_by_the_hook(mill: Mill) -> None:
+def test_a_fire_is_made_once_if_its_runner_is_killed_by_the_hook(harness: Harness) -> None:
     code = """
 def act(step):
     if not (folder / "killed").exists():
         (folder / "killed").write_text(str(os.getpid()))
         os.kill(os.getpid(), signal.SIGKILL)
 """
-    worker = mill.start(code + HOOK)
-    mill.fire_once()
-    (fire,) = until(lambda: mill.fires("once"), "it has fired")
-    killed = (mill.folder / "killed").read_text()
-    until(lambda: mill.notes("events"), "it is published")
-    (job,) = mill.jobs("once")
-    assert (fire.job_id, mill.notes("calls")[0]) == (job.id, killed)
+    worker = harness.start(code + HOOK)
+    harness.fire_once()
+    (fire,) = until(lambda: harness.fires("once"), "it has fired")
+    killed = (harness.folder / "killed").read_text()
+    until(lambda: harness.notes("events"), "it is published")
+    (job,) = harness.jobs("once")
+    assert (fire.job_id, harness.notes("calls")[0]) == (job.id, killed)
     assert job.details.headers["trace"] != f"work {killed}"
-    assert len(mill.notes("calls")) == 2
-    assert [line.split()[0] for line in mill.notes("events")] == [str(job.id)]
-    assert sum(mill.store.count(JobFilter(ALL_TENANTS)).values()) == 1
+    assert len(harness.notes("calls")) == 2
+    assert [line.split()[0] for line in harness.notes("events")] == [str(job.id)]
+    assert sum(harness.store.count(JobFilter(ALL_TENANTS)).values()) == 1
     assert "was killed by SIGKILL" in worker.log
     assert "without the app's enqueue hooks" not in worker.log
 
 
-def test_a_fire_is_made_without_hooks_if_they_do_not_end(mill: Mill) -> None:
+def test_a_fire_is_made_without_hooks_if_they_do_not_end(harness: Harness) -> None:
     code = """
 (folder / "block").touch()
 
@@ -213,12 +213,12 @@ def act(step):
     while (folder / "block").exists():
         time.sleep(0.02)
 """
-    worker = mill.start(code + HOOK, "--health-port", "0")
+    worker = harness.start(code + HOOK, "--health-port", "0")
     (runner,) = worker.runners()
-    mill.fire_once()
-    until(lambda: mill.notes("calls") == [str(runner)], "the hook was called")
-    (fire,) = until(lambda: mill.fires("once"), "it has fired")
-    (job,) = mill.jobs("once")
+    harness.fire_once()
+    until(lambda: harness.notes("calls") == [str(runner)], "the hook was called")
+    (fire,) = until(lambda: harness.fires("once"), "it has fired")
+    (job,) = harness.jobs("once")
     assert (fire.job_id, job.details.headers) == (job.id, {})
     assert fire.created_at is not None
     assert (fire.created_at - fire.fire_at).total_seconds() >= 9
@@ -228,7 +228,7 @@ def act(step):
         json.loads(worker.out.splitlines()[0])["started"]["health"] + "/metrics", timeout=5
     ) as answer:
         assert "\ntidemill_worker_fires_without_hooks_total 1\n" in answer.read().decode()
-    (mill.folder / "block").unlink()
-    until(lambda: len(mill.notes("events")) == 1, "it is published once the runner answers")
+    (harness.folder / "block").unlink()
+    until(lambda: len(harness.notes("events")) == 1, "it is published once the runner answers")
     assert worker.runners() == [runner]
-    assert mill.fires("once") == [fire]
+    assert harness.fires("once") == [fire]

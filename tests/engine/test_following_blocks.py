@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from tests.engine.cluster_kit import eventually
 from tests.engine.following_kit import stored, stored_in
-from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_place, open_gate, opened
+from tests.engine.harness import PATIENCE, STORES, Harness, Place, a_place, open_gate, opened
 from tests.grounds import url_of
 
 from tidemill import App, Context, Fixed, Unique
@@ -32,25 +32,25 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 @pytest.fixture
-def mill(place: Place, tmp_path: Path) -> Iterator[Mill]:
-    with place(tmp_path) as url, opened(url) as mill:
-        yield mill
+def harness(place: Place, tmp_path: Path) -> Iterator[Harness]:
+    with place(tmp_path) as url, opened(url) as harness:
+        yield harness
 
 
 @pytest.fixture
-def small() -> Iterator[Mill]:
-    with opened() as mill:
-        yield mill
+def small() -> Iterator[Harness]:
+    with opened() as harness:
+        yield harness
 
 
 # Blocks ---------------------------------------------------------------------------------------------------------------------
 
 
-def test_an_inner_block_that_raises_drops_only_its_own_jobs(mill: Mill) -> None:
-    @mill.app.task
+def test_an_inner_block_that_raises_drops_only_its_own_jobs(harness: Harness) -> None:
+    @harness.app.task
     def following(who: str) -> None: ...
 
-    @mill.app.task
+    @harness.app.task
     def parent(ctx: Context) -> None:
         with ctx.transaction():
             following.enqueue(who="outer, before")
@@ -64,17 +64,17 @@ def test_an_inner_block_that_raises_drops_only_its_own_jobs(mill: Mill) -> None:
             with ctx.transaction():
                 following.enqueue(who="second inner")
 
-    with mill.worker():
-        mill.ends(parent.enqueue())
-        eventually(lambda: len(stored(mill, "following")) == 3)
-    assert [each.args for each in stored(mill, "following")] == [
+    with harness.worker():
+        harness.ends(parent.enqueue())
+        eventually(lambda: len(stored(harness, "following")) == 3)
+    assert [each.args for each in stored(harness, "following")] == [
         '{"who":"outer, before"}',
         '{"who":"outer, after"}',
         '{"who":"second inner"}',
     ]
 
 
-def test_asyncio_tasks_started_inside_share_the_block_while_it_is_open(small: Mill) -> None:
+def test_asyncio_tasks_started_inside_share_the_block_while_it_is_open(small: Harness) -> None:
     late = threading.Event()
 
     @small.app.task
@@ -99,15 +99,15 @@ def test_asyncio_tasks_started_inside_share_the_block_while_it_is_open(small: Mi
             await task
 
     with small.worker():
-        mill_job = parent.enqueue()
-        small.ends(mill_job)
-        assert small.state(mill_job) is S.COMPLETED
+        parent_job = parent.enqueue()
+        small.ends(parent_job)
+        assert small.state(parent_job) is S.COMPLETED
     assert [each.args for each in stored(small, "following")] == [
         '{"who":"after the block, written at once"}'
     ]
 
 
-def test_a_job_that_has_ended_accepts_no_more_following_jobs(small: Mill) -> None:
+def test_a_job_that_has_ended_accepts_no_more_following_jobs(small: Harness) -> None:
     ended, seen = threading.Event(), list[str]()
     done = threading.Event()
 
@@ -187,24 +187,24 @@ def test_calls_that_a_completion_cannot_carry_are_refused_at_once(tmp_path: Path
     assert len(told) == (7 if how == "then" else 5)
 
 
-def test_a_unique_key_held_at_the_completion_leaves_that_job_out(mill: Mill) -> None:
-    @mill.app.task(unique=Unique(by=("n",)))
+def test_a_unique_key_held_at_the_completion_leaves_that_job_out(harness: Harness) -> None:
+    @harness.app.task(unique=Unique(by=("n",)))
     def following(n: int) -> None: ...
 
-    @mill.app.task
+    @harness.app.task
     def parent(ctx: Context) -> list[str]:
         return [str(ctx.then(following, n=n).id) for n in (1, 2)]
 
     holder = following.using(delay=timedelta(hours=1)).enqueue(n=1)
-    with mill.worker():
+    with harness.worker():
         left_out, created = parent.enqueue().result(PATIENCE)
-        assert mill.app.jobs.get(created).result(PATIENCE) is None
+        assert harness.app.jobs.get(created).result(PATIENCE) is None
     with pytest.raises(JobNotFound):
-        mill.app.jobs.get(left_out)
-    assert mill.state(holder) is S.SCHEDULED
+        harness.app.jobs.get(left_out)
+    assert harness.state(holder) is S.SCHEDULED
 
 
-def test_a_full_queue_is_refused_when_the_job_is_built(small: Mill) -> None:
+def test_a_full_queue_is_refused_when_the_job_is_built(small: Harness) -> None:
     @small.app.task
     def following() -> None: ...
 
@@ -221,7 +221,7 @@ def test_a_full_queue_is_refused_when_the_job_is_built(small: Mill) -> None:
         assert parent.enqueue().result(PATIENCE) == "told"
 
 
-def test_more_jobs_than_a_completion_can_hold_are_refused(small: Mill) -> None:
+def test_more_jobs_than_a_completion_can_hold_are_refused(small: Harness) -> None:
     @small.app.task
     def following() -> None: ...
 

@@ -70,7 +70,7 @@ def test_the_metrics_of_a_worker_are_in_prometheus_text_format(
     health: HealthServer, patient: Patient
 ) -> None:
     runners = [{"pid": 7, "done": 5, "running": 2, "free": 1, "phase": "working", "stuck": None}, {"pid": 8}]
-    patient.verdict = HealthVerdict(alive=True, ready=False, facts={"runners": runners, "leading": True})
+    patient.verdict = HealthVerdict(alive=True, ready=False, details={"runners": runners, "leading": True})
     line = HTTPConnection(health.host, health.port, timeout=5)
     line.request("GET", "/metrics")
     answer = line.getresponse()
@@ -99,7 +99,7 @@ def test_a_worker_that_cannot_take_jobs_reports_why_and_stays_alive(
     health: HealthServer, patient: Patient
 ) -> None:
     patient.verdict = HealthVerdict(
-        alive=True, ready=False, reasons=("the store does not answer",), facts={"runners": []}
+        alive=True, ready=False, reasons=("the store does not answer",), details={"runners": []}
     )
     assert ask(health, "/livez") == (200, {"alive": True})
     said = {"ready": False, "reasons": ["the store does not answer"], "runners": []}

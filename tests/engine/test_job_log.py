@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-from tests.engine.mill import Mill, opened
+from tests.engine.harness import Harness, opened
 
 from tidemill import Fixed, Retry, Snooze
 from tidemill.domain.states import JobState
@@ -20,9 +20,9 @@ NOW = timedelta(0)
 
 
 @pytest.fixture
-def mill() -> Iterator[Mill]:
-    with opened() as mill:
-        yield mill
+def harness() -> Iterator[Harness]:
+    with opened() as harness:
+        yield harness
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +38,7 @@ def lines(caplog: pytest.LogCaptureFixture, name: str = "tidemill.jobs") -> list
 
 @pytest.mark.parametrize("in_coroutine", [True, False])
 def test_every_failed_attempt_is_logged_with_its_traceback(
-    mill: Mill, caplog: pytest.LogCaptureFixture, in_coroutine: bool
+    harness: Harness, caplog: pytest.LogCaptureFixture, in_coroutine: bool
 ) -> None:
     def fail() -> None:
         raise ConnectionError("the mail server is away")
@@ -46,11 +46,11 @@ def test_every_failed_attempt_is_logged_with_its_traceback(
     async def afail() -> None:
         fail()
 
-    declare = mill.app.task(name="send", retry=Fixed(max_attempts=2, wait=NOW))
+    declare = harness.app.task(name="send", retry=Fixed(max_attempts=2, wait=NOW))
     task = declare(afail) if in_coroutine else declare(fail)
-    with mill.runner():
+    with harness.runner():
         job = task.enqueue()
-        mill.ends(job)
+        harness.ends(job)
     first, last = lines(caplog)
     assert (first.levelname, last.levelname) == ("WARNING", "ERROR")
     head, _, trace = first.getMessage().partition("\n")
@@ -70,42 +70,44 @@ def test_every_failed_attempt_is_logged_with_its_traceback(
     }
 
 
-def test_the_delay_before_the_next_attempt_is_logged(mill: Mill, caplog: pytest.LogCaptureFixture) -> None:
-    @mill.app.task(retry=Fixed(max_attempts=2, wait=timedelta(hours=1)))
+def test_the_delay_before_the_next_attempt_is_logged(
+    harness: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
+    @harness.app.task(retry=Fixed(max_attempts=2, wait=timedelta(hours=1)))
     async def fail() -> None:
         raise ValueError("no")
 
-    with mill.runner():
-        mill.becomes(fail.enqueue(), JobState.SCHEDULED)
+    with harness.runner():
+        harness.becomes(fail.enqueue(), JobState.SCHEDULED)
     (line,) = lines(caplog)
     assert ", next attempt in 1 h: ValueError: no" in line.getMessage()
 
 
 def test_signals_and_successes_are_not_logged_as_failures(
-    mill: Mill, caplog: pytest.LogCaptureFixture
+    harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    @mill.app.task
+    @harness.app.task
     async def fine() -> None: ...
 
-    @mill.app.task
+    @harness.app.task
     async def later() -> None:
         raise Snooze(for_=timedelta(hours=1))
 
-    with mill.runner():
-        mill.ends(fine.enqueue())
-        mill.becomes(later.enqueue(), JobState.SCHEDULED)
+    with harness.runner():
+        harness.ends(fine.enqueue())
+        harness.becomes(later.enqueue(), JobState.SCHEDULED)
     assert [line for line in lines(caplog) if line.levelno >= logging.INFO] == []
 
 
 def test_a_retry_requested_by_the_task_is_logged_as_a_retry(
-    mill: Mill, caplog: pytest.LogCaptureFixture
+    harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    @mill.app.task
+    @harness.app.task
     async def again() -> None:
         raise Retry(after=timedelta(hours=1), reason="rate limited")
 
-    with mill.runner():
-        mill.becomes(again.enqueue(), JobState.SCHEDULED)
+    with harness.runner():
+        harness.becomes(again.enqueue(), JobState.SCHEDULED)
     (line,) = lines(caplog)
     assert line.levelname == "WARNING"
     assert "rate limited" in line.getMessage()
@@ -113,7 +115,7 @@ def test_a_retry_requested_by_the_task_is_logged_as_a_retry(
 
 @pytest.mark.parametrize("in_coroutine", [True, False])
 def test_lines_logged_inside_a_job_have_its_id(
-    mill: Mill, caplog: pytest.LogCaptureFixture, in_coroutine: bool
+    harness: Harness, caplog: pytest.LogCaptureFixture, in_coroutine: bool
 ) -> None:
     log = logging.getLogger("shop")
 
@@ -124,11 +126,11 @@ def test_lines_logged_inside_a_job_have_its_id(
         work()
         await asyncio.sleep(0)
 
-    declare = mill.app.task(name="work")
+    declare = harness.app.task(name="work")
     task = declare(awork) if in_coroutine else declare(work)
-    with mill.runner():
+    with harness.runner():
         job = task.enqueue()
-        mill.ends(job)
+        harness.ends(job)
         log.warning("outside")
     inside, outside = lines(caplog, "shop")
     assert json.loads(JsonLines().format(inside)) | {"time": "", "pid": 0} == {

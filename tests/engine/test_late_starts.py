@@ -101,7 +101,7 @@ def test_a_task_class_is_created_before_its_start_is_checked() -> None:
 # Permits -----------------------------------------------------------------------------------------------------------------
 
 
-class Desk:
+class RenewalHarness:
     """A worker with two claimed jobs under the rate limit."""
 
     def __init__(self) -> None:
@@ -128,66 +128,69 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Any:
-    desk = Desk()
-    yield desk
-    desk.app.close()
+def harness() -> Any:
+    harness = RenewalHarness()
+    yield harness
+    harness.app.close()
 
 
-def test_a_job_must_start_within_most_of_the_slack(desk: Desk) -> None:
-    desk.permits.give(desk.jobs, dated=5.0)
-    assert {held.start_by for held in desk.jobs} == {5.0 + PUNCTUAL * 0.025}
-    desk.permits.give(desk.jobs, dated=None)
-    assert {held.start_by for held in desk.jobs} == {float("-inf")}
+def test_a_job_must_start_within_most_of_the_slack(harness: RenewalHarness) -> None:
+    harness.permits.give(harness.jobs, dated=5.0)
+    assert {held.start_by for held in harness.jobs} == {5.0 + PUNCTUAL * 0.025}
+    harness.permits.give(harness.jobs, dated=None)
+    assert {held.start_by for held in harness.jobs} == {float("-inf")}
 
 
-def test_a_renewed_start_counts_from_the_time_of_the_renewal(desk: Desk) -> None:
-    desk.clock.advance(SECOND / 2)
-    assert desk.permits.renew(desk.jobs[0]) is None
-    assert desk.jobs[0].start_by == desk.clock.monotonic() + PUNCTUAL * 0.025
-    desk.clock.advance(SECOND / 2 + RULE.slack)
-    assert len(desk.claim(2)) == 1
+def test_a_renewed_start_counts_from_the_time_of_the_renewal(harness: RenewalHarness) -> None:
+    harness.clock.advance(SECOND / 2)
+    assert harness.permits.renew(harness.jobs[0]) is None
+    assert harness.jobs[0].start_by == harness.clock.monotonic() + PUNCTUAL * 0.025
+    harness.clock.advance(SECOND / 2 + RULE.slack)
+    assert len(harness.claim(2)) == 1
 
 
-def test_a_late_start_is_refused_if_the_rate_limit_is_used_up(desk: Desk) -> None:
-    desk.clock.advance(SECOND + RULE.slack)
-    assert len(desk.claim(2)) == 2
-    assert desk.permits.renew(desk.jobs[0]) == "it reached its start too late, and its rate limit is used up"
+def test_a_late_start_is_refused_if_the_rate_limit_is_used_up(harness: RenewalHarness) -> None:
+    harness.clock.advance(SECOND + RULE.slack)
+    assert len(harness.claim(2)) == 2
+    assert (
+        harness.permits.renew(harness.jobs[0])
+        == "it reached its start too late, and its rate limit is used up"
+    )
 
 
-def test_a_job_that_is_no_longer_held_is_lost(desk: Desk) -> None:
-    held = desk.jobs[0]
+def test_a_job_that_is_no_longer_held_is_lost(harness: RenewalHarness) -> None:
+    held = harness.jobs[0]
     held.claim = held.claim._replace(token=99)
-    assert desk.permits.renew(held) == "this worker no longer holds it"
-    assert desk.lost == [held]
+    assert harness.permits.renew(held) == "this worker no longer holds it"
+    assert harness.lost == [held]
 
 
-def test_a_job_whose_rate_limit_was_removed_starts(desk: Desk) -> None:
-    desk.permits.give(desk.jobs, dated=None)
-    desk.rules = {}
-    assert desk.permits.renew(desk.jobs[0]) is None
-    assert desk.jobs[0].start_by is None
+def test_a_job_whose_rate_limit_was_removed_starts(harness: RenewalHarness) -> None:
+    harness.permits.give(harness.jobs, dated=None)
+    harness.rules = {}
+    assert harness.permits.renew(harness.jobs[0]) is None
+    assert harness.jobs[0].start_by is None
 
 
 def test_a_job_is_released_while_the_store_is_unavailable(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    harness: RenewalHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_: object, **__: object) -> None:
         raise StoreUnavailable("away")
 
-    monkeypatch.setattr(desk.store, "redate", away)
-    assert desk.permits.renew(desk.jobs[0]) == "its start under a rate could not be recorded: away"
+    monkeypatch.setattr(harness.store, "redate", away)
+    assert harness.permits.renew(harness.jobs[0]) == "its start under a rate could not be recorded: away"
 
 
-def test_a_worker_that_is_always_late_releases_the_job(desk: Desk) -> None:
-    answers = [desk.permits.renew(desk.jobs[0]) for _ in range(TRIES + 1)]
+def test_a_worker_that_is_always_late_releases_the_job(harness: RenewalHarness) -> None:
+    answers = [harness.permits.renew(harness.jobs[0]) for _ in range(TRIES + 1)]
     assert answers[:-1] == [None] * TRIES
     assert answers[-1] == "this worker could not start it in time, 10 times in a row"
 
 
-def test_only_jobs_under_a_rate_limit_are_restricted_to_free_slots(desk: Desk) -> None:
-    desk.store.enqueue([NewJob(new_id(), "call", "{}", limits=(name,)) for name in ("calls", "other")])
-    lanes = {lane.limits: lane for lane in desk.store.gates()}
+def test_only_jobs_under_a_rate_limit_are_restricted_to_free_slots(harness: RenewalHarness) -> None:
+    harness.store.enqueue([NewJob(new_id(), "call", "{}", limits=(name,)) for name in ("calls", "other")])
+    lanes = {lane.limits: lane for lane in harness.store.gates()}
     assert startable([lanes["calls",]], RULES, 10, 3) == 3
     assert startable([lanes["calls",]], RULES, 2, 3) == 2
     assert startable([lanes["other",]], RULES, 10, 3) == 10

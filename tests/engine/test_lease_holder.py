@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tests.engine.cluster_kit import eventually
 from tests.engine.duty_kit import Yard, every
-from tests.engine.mill import STORES, Mill, Place, a_place, opened
+from tests.engine.harness import STORES, Harness, Place, a_place, opened
 from tests.engine.worker_kit import World, until
 
 from tidemill.client.documents import lease_document
-from tidemill.domain.cluster import Coordination, Lease, Worker, WorkerState, holder_facts, holder_of
+from tidemill.domain.cluster import Coordination, Lease, Worker, WorkerState, holder_data, holder_of
 from tidemill.engine.duty import Done
 from tidemill.engine.node import process_name
 from tidemill.ids import new_id
@@ -26,9 +26,9 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 @pytest.fixture
-def mill(place: Place, tmp_path: Path) -> Iterator[Mill]:
-    with place(tmp_path) as url, opened(url) as mill:
-        yield mill
+def harness(place: Place, tmp_path: Path) -> Iterator[Harness]:
+    with place(tmp_path) as url, opened(url) as harness:
+        yield harness
 
 
 @pytest.fixture
@@ -38,21 +38,21 @@ def yard() -> Iterator[Yard]:
     yard.close()
 
 
-def test_an_embedded_worker_that_holds_the_lease_is_named(mill: Mill) -> None:
-    with mill.worker(coordination="lease") as worker:
+def test_an_embedded_worker_that_holds_the_lease_is_named(harness: Harness) -> None:
+    with harness.worker(coordination="lease") as worker:
 
         def leader() -> bool:
-            return any(row.holder_name is not None for row in mill.app.stats.leaders())
+            return any(row.holder_name is not None for row in harness.app.stats.leaders())
 
         eventually(leader)
-        (row,) = mill.app.stats.leaders()
-        (lease,) = mill.app.store.leases()
-        found = lease_document(lease, mill.app.store.now(), mill.app.store.workers())
+        (row,) = harness.app.stats.leaders()
+        (lease,) = harness.app.store.leases()
+        found = lease_document(lease, harness.app.store.now(), harness.app.store.workers())
         assert (row.holder_name, found["holder_name"]) == (process_name(), process_name())
         assert (found["holder_workers"], found["coordination"]) == ([str(worker.id)], "lease")
         assert found["duties"]
-    (lease,) = mill.app.store.leases()
-    found = lease_document(lease, mill.app.store.now(), mill.app.store.workers())
+    (lease,) = harness.app.store.leases()
+    found = lease_document(lease, harness.app.store.now(), harness.app.store.workers())
     assert (found["held"], found["holder_name"], found["duties"]) == (False, None, {})
 
 
@@ -82,7 +82,7 @@ def test_a_supervisor_that_holds_the_lease_is_named_with_its_runners(tmp_path: P
 @pytest.mark.parametrize("mode", MODES)
 def test_workers_that_need_no_lease_mark_it_unused(yard: Yard, mode: Coordination) -> None:
     def loop(coordination: Coordination) -> None:
-        yard.loop(every(5, Done), coordination=coordination, describe=lambda: holder_facts("box-1", ()))
+        yard.loop(every(5, Done), coordination=coordination, describe=lambda: holder_data("box-1", ()))
 
     loop(Coordination.LEASE)
     yard.pass_time(10)
@@ -107,7 +107,7 @@ def test_workers_that_need_no_lease_mark_it_unused(yard: Yard, mode: Coordinatio
 
 
 def test_a_store_without_leases_gets_no_lease_row(yard: Yard) -> None:
-    yard.loop(every(5, Done), coordination=Coordination.EVERYONE, describe=lambda: holder_facts("box-1", ()))
+    yard.loop(every(5, Done), coordination=Coordination.EVERYONE, describe=lambda: holder_data("box-1", ()))
     yard.pass_time(10)
     assert yard.memory.leases() == []
 

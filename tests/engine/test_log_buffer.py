@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 from tests.engine.cluster_kit import eventually
-from tests.engine.mill import PATIENCE
-from tests.engine.scribe_kit import Office
+from tests.engine.harness import PATIENCE
+from tests.engine.output_writer_kit import Office
 
 from tidemill.engine.runner import log_buffer
 
@@ -19,7 +19,7 @@ def office() -> Iterator[Office]:
     office = Office()
     yield office
     office.line.mend()
-    office.scribe.close()
+    office.output_writer.close()
     office.memory.close()
 
 
@@ -93,7 +93,7 @@ def test_a_thread_that_logs_too_fast_waits_for_the_store_and_loses_no_line(
     assert reached.wait(PATIENCE)
     talker = threading.Thread(target=lambda: office.say(held, *(str(number) for number in range(900))))
     talker.start()
-    eventually(lambda: len(office.scribe._lines) == 50)
+    eventually(lambda: len(office.output_writer._lines) == 50)
     assert talker.is_alive()
     go_on.set()
     talker.join(PATIENCE)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.client.schedules_kit import MIDNIGHT
 from tests.engine.cluster_kit import eventually
-from tests.engine.mill import STORES, Mill, Place, a_place, opened
+from tests.engine.harness import STORES, Harness, Place, a_place, opened
 from tests.grounds import url_of
 
 from tidemill import App, ManualClock
@@ -36,15 +36,15 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 @pytest.fixture
-def mill(place: Place, tmp_path: Path) -> Iterator[Mill]:
-    with place(tmp_path) as url, opened(url) as mill:
-        yield mill
+def harness(place: Place, tmp_path: Path) -> Iterator[Harness]:
+    with place(tmp_path) as url, opened(url) as harness:
+        yield harness
 
 
 @pytest.fixture
-def small() -> Iterator[Mill]:
-    with opened() as mill:
-        yield mill
+def small() -> Iterator[Harness]:
+    with opened() as harness:
+        yield harness
 
 
 @pytest.fixture(params=STORES)
@@ -67,46 +67,46 @@ def new_collect(number: int, region: str = "eu") -> str:
     return f"{number} {region}"
 
 
-def put(mill: Mill, args: str = FITS_ONLY_NEW_CODE, count: int = 1) -> list[Any]:
+def put(harness: Harness, args: str = FITS_ONLY_NEW_CODE, count: int = 1) -> list[Any]:
     jobs = [NewJob(new_id(), "collect", args) for _ in range(count)]
-    mill.line.real.enqueue(jobs)
-    mill.line.real.notify(["ready:default"])
+    harness.line.real.enqueue(jobs)
+    harness.line.real.notify(["ready:default"])
     return [job.id for job in jobs]
 
 
 @pytest.mark.parametrize("code", [old_collect, old_collect_async])
 def test_a_job_that_does_not_fit_this_code_waits_and_uses_no_attempt(
-    mill: Mill, caplog: pytest.LogCaptureFixture, code: Any
+    harness: Harness, caplog: pytest.LogCaptureFixture, code: Any
 ) -> None:
-    mill.app.task(name="collect")(code)
-    ids = put(mill, count=3)
-    with caplog.at_level(logging.WARNING, "tidemill.engine"), mill.worker():
-        eventually(lambda: all(mill.state(id) is S.WAITING for id in ids))
-        rows = [mill.row(id) for id in ids]
+    harness.app.task(name="collect")(code)
+    ids = put(harness, count=3)
+    with caplog.at_level(logging.WARNING, "tidemill.engine"), harness.worker():
+        eventually(lambda: all(harness.state(id) is S.WAITING for id in ids))
+        rows = [harness.row(id) for id in ids]
     assert [(row.attempt, row.error) for row in rows] == [(0, None)] * 3
     assert all((row.reason or "").startswith(REASON) for row in rows)
     assert all(row.run_at - row.created_at >= timedelta(seconds=5) for row in rows)
-    (released,) = mill.line.real.executions([ids[0]], tenant="default")
+    (released,) = harness.line.real.executions([ids[0]], tenant="default")
     assert released.state is E.RELEASED
     warnings = [line for line in caplog.messages if "do not fit" in line]
     assert len(warnings) == 1
     assert "jobs of task collect" in warnings[0]
 
 
-def test_a_new_worker_with_fitting_code_runs_it_at_once(mill: Mill) -> None:
-    mill.app.task(name="collect")(old_collect)
-    (id,) = put(mill)
-    with mill.worker():
-        eventually(lambda: mill.state(id) is S.WAITING)
-    newer = mill.another_app()
+def test_a_new_worker_with_fitting_code_runs_it_at_once(harness: Harness) -> None:
+    harness.app.task(name="collect")(old_collect)
+    (id,) = put(harness)
+    with harness.worker():
+        eventually(lambda: harness.state(id) is S.WAITING)
+    newer = harness.another_app()
     newer.task(name="collect")(new_collect)
     with newer.worker(patience=0.3, children=0):
-        eventually(lambda: mill.state(id) is S.COMPLETED)
-    row = mill.row(id)
+        eventually(lambda: harness.state(id) is S.COMPLETED)
+    row = harness.row(id)
     assert (row.result, row.attempt) == ('"7 eu"', 1)
 
 
-def test_a_new_worker_leaves_other_waiting_jobs_and_misfits_unchanged(small: Mill) -> None:
+def test_a_new_worker_leaves_other_waiting_jobs_and_misfits_unchanged(small: Harness) -> None:
     small.app.task(name="collect")(old_collect)
     (misfit,) = put(small)
     with small.worker():
@@ -117,7 +117,7 @@ def test_a_new_worker_leaves_other_waiting_jobs_and_misfits_unchanged(small: Mil
     assert [small.state(id) for id in (misfit, other.id)] == [S.WAITING, S.WAITING]
 
 
-def test_without_a_wait_a_misfit_fails_at_once(small: Mill) -> None:
+def test_without_a_wait_a_misfit_fails_at_once(small: Harness) -> None:
     small.app.task(name="collect")(old_collect)
     (id,) = put(small)
     with small.worker(newer_code_wait=0):
@@ -186,7 +186,7 @@ def test_missing_and_unknown_arguments_are_named(timed: App, args: str, problem:
     assert problem in (row.reason or "")
 
 
-def test_a_task_with_extra_ignore_drops_only_unknown_arguments(small: Mill) -> None:
+def test_a_task_with_extra_ignore_drops_only_unknown_arguments(small: Harness) -> None:
     small.app.task(name="collect", extra="ignore")(old_collect)
     (fits,) = put(small)
     (bad,) = put(small, '{"number":"many","region":"eu"}')
@@ -199,15 +199,15 @@ def test_a_task_with_extra_ignore_drops_only_unknown_arguments(small: Mill) -> N
 
 
 def test_a_worker_warns_of_waiting_jobs_whose_task_no_live_worker_has(
-    mill: Mill, caplog: pytest.LogCaptureFixture
+    harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    mill.app.task(name="collect")(old_collect)
-    store = mill.line.real
+    harness.app.task(name="collect")(old_collect)
+    store = harness.line.real
     store.register(Worker(new_id(), "other", tasks=("elsewhere",)), lease=timedelta(minutes=5))
     store.enqueue([NewJob(new_id(), "send_mail") for _ in range(3)])
     store.enqueue([NewJob(new_id(), "resize", delay=timedelta(hours=1))])
     store.enqueue([NewJob(new_id(), "elsewhere"), NewJob(new_id(), "collect", '{"number":1}')])
-    check = CodeCheck(store, mill.app.registry)
+    check = CodeCheck(store, harness.app.registry)
     with caplog.at_level(logging.WARNING, "tidemill.engine"):
         check()
         check()
@@ -215,7 +215,7 @@ def test_a_worker_warns_of_waiting_jobs_whose_task_no_live_worker_has(
     assert line.startswith("4 jobs wait for tasks that no living worker knows: send_mail (3), resize (1);")
 
 
-def test_a_worker_warns_at_its_start(small: Mill, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_warns_at_its_start(small: Harness, caplog: pytest.LogCaptureFixture) -> None:
     small.app.task(name="collect")(old_collect)
     small.line.real.enqueue([NewJob(new_id(), "send_mail")])
     with caplog.at_level(logging.WARNING, "tidemill.engine"), small.worker():

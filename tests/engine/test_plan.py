@@ -42,103 +42,103 @@ def test_while_idle_all_kinds_are_requested_in_one_claim() -> None:
 
 
 def test_no_claim_is_planned_while_the_only_claim_is_in_flight() -> None:
-    mill = planner(loop=100)
-    plan = mill.plan()
+    harness = planner(loop=100)
+    plan = harness.plan()
     assert plan is not None
-    mill.begin(plan)
-    assert mill.plan() is None
-    mill.end(plan, 0)
-    assert mill.plan() is None  # dry, until a wake-up arrives
-    mill.wet()
-    assert mill.plan() == plan
+    harness.begin(plan)
+    assert harness.plan() is None
+    harness.end(plan, 0)
+    assert harness.plan() is None  # dry, until a wake-up arrives
+    harness.wet()
+    assert harness.plan() == plan
 
 
 def test_no_job_is_claimed_ahead_while_rate_limited_jobs_are_pending() -> None:
-    mill = planner(loop=10)
-    mill.kinds["loop"].ran(0.05, 1)
-    mill.kinds["loop"].load = 10
-    assert planned(mill) == (("loop",), 20, False)
-    mill.rated = True
-    assert mill.plan() is None
-    mill.kinds["loop"].load = 9
-    assert planned(mill) == (("loop",), 1, True)
+    harness = planner(loop=10)
+    harness.kinds["loop"].ran(0.05, 1)
+    harness.kinds["loop"].load = 10
+    assert planned(harness) == (("loop",), 20, False)
+    harness.rated = True
+    assert harness.plan() is None
+    harness.kinds["loop"].load = 9
+    assert planned(harness) == (("loop",), 1, True)
 
 
 def test_short_jobs_are_claimed_ahead_even_while_rate_limited_jobs_are_pending() -> None:
-    mill = planner(loop=10)
-    mill.kinds["loop"].ran(0.005, 1)
-    mill.kinds["loop"].load = 10
-    mill.rated = True
-    assert planned(mill) == (("loop",), 100, False)
+    harness = planner(loop=10)
+    harness.kinds["loop"].ran(0.005, 1)
+    harness.kinds["loop"].load = 10
+    harness.rated = True
+    assert planned(harness) == (("loop",), 100, False)
 
 
 def test_several_claims_run_once_one_came_back_full() -> None:
-    mill = planner(batch=10, loop=100)
-    claim(mill, 10)
+    harness = planner(batch=10, loop=100)
+    claim(harness, 10)
     for _ in range(9):
-        plan = mill.plan()
+        plan = harness.plan()
         assert plan is not None
         assert plan[:3] == (("loop",), 10, True)
-        mill.begin(plan)
-    assert mill.plan() is None  # all slots are reserved
+        harness.begin(plan)
+    assert harness.plan() is None  # all slots are reserved
 
 
 def test_a_kind_whose_slots_are_full_does_not_block_another() -> None:
-    mill = planner(loop=3, thread=3)
-    claim(mill, 3)
-    assert planned(mill) == (("thread",), 3, True)
+    harness = planner(loop=3, thread=3)
+    claim(harness, 3)
+    assert planned(harness) == (("thread",), 3, True)
 
 
 def test_after_a_full_claim_the_kinds_take_turns() -> None:
-    mill = planner(batch=5, loop=100, thread=100)
-    claim(mill, 5)
+    harness = planner(batch=5, loop=100, thread=100)
+    claim(harness, 5)
     seen = []
     for _ in range(4):
-        plan = mill.plan()
+        plan = harness.plan()
         assert plan is not None
-        mill.begin(plan)
-        mill.end(plan, 5)
+        harness.begin(plan)
+        harness.end(plan, 5)
         seen.append(plan.kinds)
     assert sorted(seen) == [("loop",), ("loop",), ("thread",), ("thread",)]
     assert seen[0] != seen[1]
 
 
 def test_kinds_are_requested_together_again_when_all_are_dry() -> None:
-    mill = planner(batch=5, loop=100, thread=100)
-    claim(mill, 5)
+    harness = planner(batch=5, loop=100, thread=100)
+    claim(harness, 5)
     for _ in range(2):
-        claim(mill, 0)
-    assert mill.plan() is None
-    mill.wet()
-    plan = mill.plan()
+        claim(harness, 0)
+    assert harness.plan() is None
+    harness.wet()
+    plan = harness.plan()
     assert plan is not None
     assert plan.kinds == ("loop", "thread")
 
 
 def test_a_claim_that_failed_is_repeated() -> None:
-    mill = planner(loop=10)
-    first = claim(mill, None)
-    assert mill.plan() == first
+    harness = planner(loop=10)
+    first = claim(harness, None)
+    assert harness.plan() == first
 
 
 def test_a_kind_without_tasks_or_slots_is_never_requested() -> None:
-    mill = planner(loop=0, thread=5)
-    mill.kinds["thread"].tasks = ()
-    assert mill.plan() is None
+    harness = planner(loop=0, thread=5)
+    harness.kinds["thread"].tasks = ()
+    assert harness.plan() is None
 
 
 def test_short_jobs_are_claimed_ahead_and_stay_in_the_buffer() -> None:
-    mill = planner(batch=500, loop=10)
-    mill.kinds["loop"].ran(0.01 * 20, 20)
-    assert planned(mill) == (("loop",), 110, False)
-    mill.kinds["loop"].load = 10
-    assert planned(mill) == (("loop",), 100, False)
+    harness = planner(batch=500, loop=10)
+    harness.kinds["loop"].ran(0.01 * 20, 20)
+    assert planned(harness) == (("loop",), 110, False)
+    harness.kinds["loop"].load = 10
+    assert planned(harness) == (("loop",), 100, False)
 
 
 def test_long_jobs_are_claimed_one_per_slot() -> None:
-    mill = planner(batch=500, loop=10)
-    mill.kinds["loop"].ran(400.0, 20)
-    assert planned(mill) == (("loop",), 10, True)
+    harness = planner(batch=500, loop=10)
+    harness.kinds["loop"].ran(400.0, 20)
+    assert planned(harness) == (("loop",), 10, True)
 
 
 # -------------------------------------------------------------------------------------------------- properties
@@ -233,23 +233,23 @@ def test_all_waiting_jobs_are_claimed_in_the_end_and_every_free_slot_is_used(
     slots: int, batch: int, backlog: list[str]
 ) -> None:
     """Claims return waiting jobs in order, as a store does. Jobs end once no more can be claimed."""
-    mill = planner(batch, 0.0, loop=slots, thread=slots)
+    harness = planner(batch, 0.0, loop=slots, thread=slots)
     waiting = list(backlog)
     for _ in range(10 * len(backlog) + 10):
-        plan = mill.plan()
+        plan = harness.plan()
         if plan is None:
-            for kind in mill.kinds.values():
+            for kind in harness.kinds.values():
                 assert kind.load == kind.slots or kind.name not in waiting
                 kind.load = 0
             if not waiting:
                 return
             continue
-        mill.begin(plan)
+        harness.begin(plan)
         found = [name for name in waiting if name in plan.kinds][: plan.limit]
         for name in found:
             waiting.remove(name)
-            mill.kinds[name].load += 1
-        mill.end(plan, len(found))
+            harness.kinds[name].load += 1
+        harness.end(plan, len(found))
     raise AssertionError(f"{len(waiting)} jobs were never claimed")
 
 
@@ -270,29 +270,29 @@ def test_the_mean_stays_within_the_measured_values(batches: list[tuple[float, in
 
 
 def test_rate_limited_jobs_are_claimed_only_for_free_slots() -> None:
-    mill = planner(batch=1000, loop=10)
-    mill.kinds["loop"].ran(1.0, 10)
-    plan = mill.plan()
+    harness = planner(batch=1000, loop=10)
+    harness.kinds["loop"].ran(1.0, 10)
+    plan = harness.plan()
     assert plan is not None
     assert (plan.limit, plan.free) == (20, 10)
-    mill.kinds["loop"].load = 10
-    plan = mill.plan()
+    harness.kinds["loop"].load = 10
+    plan = harness.plan()
     assert plan is not None
     assert (plan.limit, plan.free) == (10, 1)  # one of ten slots becomes free within ten milliseconds
-    mill.kinds["loop"].ran(100.0, 100)
-    mill.kinds["loop"].load = 12
-    assert mill.plan() is None
+    harness.kinds["loop"].ran(100.0, 100)
+    harness.kinds["loop"].load = 12
+    assert harness.plan() is None
 
 
 def test_a_free_slot_is_kept_for_remaining_rate_limited_jobs() -> None:
-    mill = planner(batch=1000, loop=10)
-    mill.kinds["loop"].ran(1.0, 10)
-    plan = claim(mill, 10)
-    mill.hold_back(plan, held_back=True)
-    assert mill.plan() is None  # no buffer is filled in the meantime
-    mill.kinds["loop"].load = 8
-    assert planned(mill) == (("loop",), 2, True)
-    mill.hold_back(plan, held_back=False)
-    assert mill.plan() is None  # dry, until a wake-up arrives
-    mill.wet()
-    assert planned(mill) == (("loop",), 12, False)
+    harness = planner(batch=1000, loop=10)
+    harness.kinds["loop"].ran(1.0, 10)
+    plan = claim(harness, 10)
+    harness.hold_back(plan, held_back=True)
+    assert harness.plan() is None  # no buffer is filled in the meantime
+    harness.kinds["loop"].load = 8
+    assert planned(harness) == (("loop",), 2, True)
+    harness.hold_back(plan, held_back=False)
+    assert harness.plan() is None  # dry, until a wake-up arrives
+    harness.wet()
+    assert planned(harness) == (("loop",), 12, False)

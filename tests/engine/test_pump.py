@@ -14,7 +14,7 @@ from uuid import UUID
 
 import pytest
 from tests.engine.cluster_kit import eventually
-from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_place, open_gate, opened
+from tests.engine.harness import PATIENCE, STORES, Harness, Place, a_place, open_gate, opened
 
 from tidemill import Context, Fixed
 from tidemill.domain.job import NewJob
@@ -33,22 +33,22 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 @pytest.fixture
-def mill(place: Place, tmp_path: Path) -> Iterator[Mill]:
-    with place(tmp_path) as url, opened(url) as mill:
-        yield mill
+def harness(place: Place, tmp_path: Path) -> Iterator[Harness]:
+    with place(tmp_path) as url, opened(url) as harness:
+        yield harness
 
 
 @pytest.fixture
-def small() -> Iterator[Mill]:
-    with opened() as mill:
-        yield mill
+def small() -> Iterator[Harness]:
+    with opened() as harness:
+        yield harness
 
 
-def counting(mill: Mill) -> tuple[Any, Counter[int]]:
+def counting(harness: Harness) -> tuple[Any, Counter[int]]:
     """A task that counts its executions."""
     ran: Counter[int] = Counter()
 
-    @mill.app.task(name="work")
+    @harness.app.task(name="work")
     async def work(number: int) -> int:
         ran[number] += 1
         await asyncio.sleep(0.002)
@@ -66,25 +66,25 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 @pytest.mark.parametrize("pumps", [1, 2])
 @pytest.mark.parametrize("verb", ["claim", "step", "finish", "held", "lanes"])
-def test_a_lost_answer_loses_no_job_and_repeats_none(mill: Mill, verb: str, pumps: int) -> None:
-    work, ran = counting(mill)
-    with mill.runner(concurrency=5, pumps=pumps) as runner:
-        mill.ends(work.enqueue(-1))
-        mill.line.lose_answer(verb, times=3)
+def test_a_lost_answer_loses_no_job_and_repeats_none(harness: Harness, verb: str, pumps: int) -> None:
+    work, ran = counting(harness)
+    with harness.runner(concurrency=5, pumps=pumps) as runner:
+        harness.ends(work.enqueue(-1))
+        harness.line.lose_answer(verb, times=3)
         if verb == "held":
-            mill.line.lose_answer("step", "finish", times=1)
+            harness.line.lose_answer("step", "finish", times=1)
         jobs = work.enqueue_many([{"number": number} for number in range(60)])
-        rows = mill.ends(*jobs)
+        rows = harness.ends(*jobs)
         assert runner.wait_empty(PATIENCE)
-        assert mill.line.real.held(runner.worker) == []
+        assert harness.line.real.held(runner.worker) == []
         assert runner.stats().store_ok
     assert set(ran.values()) == {1}
     assert {row.state for row in rows} == {S.COMPLETED}
     assert {(row.attempt, row.token) for row in rows} == {(1, 1)}
-    assert [len(mill.executions(job)) for job in jobs] == [1] * 60
+    assert [len(harness.executions(job)) for job in jobs] == [1] * 60
 
 
-def test_a_job_retried_and_claimed_in_a_step_with_a_lost_answer_continues(small: Mill) -> None:
+def test_a_job_retried_and_claimed_in_a_step_with_a_lost_answer_continues(small: Harness) -> None:
     begun: list[int] = []
 
     @small.app.task(retry=Fixed(max_attempts=5, wait=timedelta(0)))
@@ -103,7 +103,7 @@ def test_a_job_retried_and_claimed_in_a_step_with_a_lost_answer_continues(small:
     assert [execution.state for execution in small.executions(job)] == [E.FAILED] * 4 + [E.SUCCEEDED]
 
 
-def test_the_log_of_a_job_is_complete_although_writes_at_its_end_failed(small: Mill) -> None:
+def test_the_log_of_a_job_is_complete_although_writes_at_its_end_failed(small: Harness) -> None:
     @small.app.task
     async def talk(ctx: Context) -> None:
         for number in range(20):
@@ -124,28 +124,28 @@ def test_the_log_of_a_job_is_complete_although_writes_at_its_end_failed(small: M
 
 
 @pytest.mark.long
-def test_an_outage_of_three_seconds_loses_no_job(mill: Mill, caplog: pytest.LogCaptureFixture) -> None:
-    work, ran = counting(mill)
+def test_an_outage_of_three_seconds_loses_no_job(harness: Harness, caplog: pytest.LogCaptureFixture) -> None:
+    work, ran = counting(harness)
     gate = threading.Event()
 
-    @mill.app.task
+    @harness.app.task
     async def long() -> str:
         await open_gate(gate)
         return "long"
 
-    with mill.runner(concurrency=10, poll=0.5) as runner:
+    with harness.runner(concurrency=10, poll=0.5) as runner:
         waiting = long.enqueue()
-        mill.becomes(waiting, S.RUNNING)
+        harness.becomes(waiting, S.RUNNING)
         jobs = work.enqueue_many([{"number": number} for number in range(300)])
         eventually(lambda: len(ran) >= 20)
-        mill.line.cut()
+        harness.line.cut()
         eventually(lambda: not runner.stats().store_ok)
         gate.set()
         threading.Event().wait(3.0)
-        mill.line.mend()
-        back = mill.clock.monotonic()
-        rows = mill.ends(waiting, *jobs)
-        assert mill.clock.monotonic() - back < 15.0
+        harness.line.mend()
+        back = harness.clock.monotonic()
+        rows = harness.ends(waiting, *jobs)
+        assert harness.clock.monotonic() - back < 15.0
         assert runner.wait_empty(PATIENCE)
     assert {row.state for row in rows} == {S.COMPLETED}
     assert set(ran.values()) == {1}
@@ -153,7 +153,7 @@ def test_an_outage_of_three_seconds_loses_no_job(mill: Mill, caplog: pytest.LogC
 
 
 def test_calls_to_a_busy_store_are_retried_with_few_log_lines(
-    small: Mill, caplog: pytest.LogCaptureFixture
+    small: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
     work, ran = counting(small)
     with small.runner(concurrency=5) as runner:
@@ -167,7 +167,7 @@ def test_calls_to_a_busy_store_are_retried_with_few_log_lines(
 
 
 @pytest.mark.parametrize("verb", ["lanes", "orders", "claim"])
-def test_a_notified_job_is_found_although_the_store_was_busy(small: Mill, verb: str) -> None:
+def test_a_notified_job_is_found_although_the_store_was_busy(small: Harness, verb: str) -> None:
     @small.app.task
     async def work() -> float:
         return small.clock.monotonic()
@@ -184,7 +184,7 @@ def test_a_notified_job_is_found_although_the_store_was_busy(small: Mill, verb: 
 
 @pytest.mark.parametrize("kind", [PauseKind.TASK, PauseKind.QUEUE, PauseKind.TENANT, PauseKind.ALL])
 def test_after_a_change_notification_pauses_are_read_before_the_next_claim(
-    small: Mill, kind: PauseKind
+    small: Harness, kind: PauseKind
 ) -> None:
     @small.app.task(name="default")
     async def work() -> None: ...
@@ -194,13 +194,13 @@ def test_after_a_change_notification_pauses_are_read_before_the_next_claim(
         eventually(lambda: runner.quiet)
         small.line.real.pause([Pause(kind, "" if kind is PauseKind.ALL else "default")])
         (job,) = small.line.real.enqueue([NewJob(new_id(), "default")])
-        small.line.count_anew()
+        small.line.reset_counts()
         small.line.real.notify(["change", "ready:default"])
         eventually(lambda: small.line.calls_of("lanes") > 0 and runner.quiet)
         assert small.state(job.id) is S.PENDING
 
 
-def test_a_notification_during_a_claim_is_not_lost(small: Mill) -> None:
+def test_a_notification_during_a_claim_is_not_lost(small: Harness) -> None:
     @small.app.task
     async def work() -> None: ...
 
@@ -217,7 +217,7 @@ def test_a_notification_during_a_claim_is_not_lost(small: Mill) -> None:
         assert small.clock.monotonic() - began < 10.0
 
 
-def test_a_worker_abandoned_while_it_reads_job_details_starts_no_job(small: Mill) -> None:
+def test_a_worker_abandoned_while_it_reads_job_details_starts_no_job(small: Harness) -> None:
     ran: list[int] = []
 
     @small.app.task
@@ -235,7 +235,7 @@ def test_a_worker_abandoned_while_it_reads_job_details_starts_no_job(small: Mill
     assert ran == []
 
 
-def test_job_details_are_read_as_soon_as_the_store_answers(small: Mill) -> None:
+def test_job_details_are_read_as_soon_as_the_store_answers(small: Harness) -> None:
     @small.app.task
     async def work(ctx: Context) -> list[str]:
         return list(ctx.job.details.tags)
@@ -262,7 +262,7 @@ def refusing(id: UUID, error: Exception) -> Any:
 )
 @pytest.mark.parametrize("trouble", [False, True])
 def test_one_end_that_cannot_be_written_does_not_affect_the_others(
-    small: Mill, error: Exception, trouble: bool
+    small: Harness, error: Exception, trouble: bool
 ) -> None:
     work, ran = counting(small)
     jobs = work.enqueue_many([{"number": number} for number in range(50)])
@@ -281,7 +281,9 @@ def test_one_end_that_cannot_be_written_does_not_affect_the_others(
     assert set(ran.values()) == {1}
 
 
-def test_an_end_that_can_never_be_written_is_given_up(small: Mill, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_end_that_can_never_be_written_is_given_up(
+    small: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
     work, _ = counting(small)
     bad, good = work.enqueue(1), work.enqueue(2)
     small.line.refuse(
@@ -299,7 +301,7 @@ def test_an_end_that_can_never_be_written_is_given_up(small: Mill, caplog: pytes
     assert any("giving up" in text for text in warnings(caplog))
 
 
-def test_two_ends_of_one_job_are_never_written_together(small: Mill) -> None:
+def test_two_ends_of_one_job_are_never_written_together(small: Harness) -> None:
     """A job that was lost and claimed again may end twice before either end is written."""
     seen: list[Any] = []
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.engine.harness import PATIENCE, STORES, Harness, Place, a_place, opened
 from tests.engine.kit import World
-from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_place, opened
 
 from tidemill import App, Context, Exponential, Fixed, Task
 from tidemill.clock import ManualClock
@@ -30,10 +30,10 @@ HOUR = timedelta(hours=1)
 
 
 @pytest.fixture(params=STORES)
-def mill(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Mill]:
+def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
     place: Place = a_place(request)
-    with place(tmp_path) as url, opened(url) as mill:
-        yield mill
+    with place(tmp_path) as url, opened(url) as harness:
+        yield harness
 
 
 @pytest.fixture
@@ -47,34 +47,34 @@ def refuse(execution: Execution) -> bool:
     return execution.state is not E.TIMED_OUT
 
 
-def test_a_coroutine_that_timed_out_is_not_retried_if_its_hook_refuses(mill: Mill) -> None:
-    @mill.app.task(timeout=SHORT, retry=Fixed(max_attempts=4, wait=timedelta(0)), should_retry=refuse)
+def test_a_coroutine_that_timed_out_is_not_retried_if_its_hook_refuses(harness: Harness) -> None:
+    @harness.app.task(timeout=SHORT, retry=Fixed(max_attempts=4, wait=timedelta(0)), should_retry=refuse)
     async def slow() -> None:
         await asyncio.sleep(3600)
 
-    with mill.runner():
+    with harness.runner():
         job = slow.enqueue()
-        (row,) = mill.ends(job)
+        (row,) = harness.ends(job)
     assert row.state is S.TIMED_OUT
-    assert [execution.state for execution in mill.executions(job)] == [E.TIMED_OUT]
+    assert [execution.state for execution in harness.executions(job)] == [E.TIMED_OUT]
 
 
-def test_a_thread_that_checks_its_context_is_not_retried_if_its_hook_refuses(mill: Mill) -> None:
-    @mill.app.task(timeout=SHORT, retry=Fixed(max_attempts=4, wait=timedelta(0)), should_retry=refuse)
+def test_a_thread_that_checks_its_context_is_not_retried_if_its_hook_refuses(harness: Harness) -> None:
+    @harness.app.task(timeout=SHORT, retry=Fixed(max_attempts=4, wait=timedelta(0)), should_retry=refuse)
     def polite(ctx: Context) -> None:
         while True:
             ctx.check()
             threading.Event().wait(0.01)
 
-    with mill.runner():
+    with harness.runner():
         job = polite.enqueue()
-        (row,) = mill.ends(job)
+        (row,) = harness.ends(job)
     assert row.state is S.TIMED_OUT
-    assert len(mill.executions(job)) == 1
+    assert len(harness.executions(job)) == 1
 
 
 def test_a_thread_that_does_not_stop_is_not_retried_if_its_hook_refuses(
-    mill: Mill, gate: threading.Event
+    harness: Harness, gate: threading.Event
 ) -> None:
     class Stubborn(Task[None, None]):
         def run(self) -> None:
@@ -83,24 +83,24 @@ def test_a_thread_that_does_not_stop_is_not_retried_if_its_hook_refuses(
         def should_retry(self, execution: Execution) -> bool:
             return refuse(execution)
 
-    stubborn = mill.app.task(timeout=SHORT, retry=Fixed(max_attempts=4, wait=timedelta(0)))(Stubborn)
-    with mill.runner():
+    stubborn = harness.app.task(timeout=SHORT, retry=Fixed(max_attempts=4, wait=timedelta(0)))(Stubborn)
+    with harness.runner():
         job = stubborn.enqueue()
-        (row,) = mill.ends(job)
+        (row,) = harness.ends(job)
         gate.set()
     assert row.state is S.TIMED_OUT
-    assert len(mill.executions(job)) == 1
+    assert len(harness.executions(job)) == 1
 
 
-def test_the_hook_chooses_the_delay_after_a_timeout(mill: Mill) -> None:
-    @mill.app.task(timeout=SHORT, retry=Exponential(max_attempts=4), retry_delay=lambda _execution: HOUR)
+def test_the_hook_chooses_the_delay_after_a_timeout(harness: Harness) -> None:
+    @harness.app.task(timeout=SHORT, retry=Exponential(max_attempts=4), retry_delay=lambda _execution: HOUR)
     async def slow() -> None:
         await asyncio.sleep(3600)
 
-    with mill.runner():
+    with harness.runner():
         job = slow.enqueue()
-        row = mill.becomes(job, S.SCHEDULED)
-    assert row.run_at - mill.row(job).created_at > timedelta(minutes=59)
+        row = harness.becomes(job, S.SCHEDULED)
+    assert row.run_at - harness.row(job).created_at > timedelta(minutes=59)
 
 
 _MODULE = """
@@ -119,24 +119,29 @@ def test_a_child_process_killed_at_its_timeout_calls_the_hook(
 ) -> None:
     (tmp_path / "hooked_app.py").write_text(_MODULE)
     monkeypatch.chdir(tmp_path)
-    with opened() as mill:
+    with opened() as harness:
 
-        @mill.app.task(name="slow", isolation="process", timeout=SHORT, should_retry=refuse)
+        @harness.app.task(name="slow", isolation="process", timeout=SHORT, should_retry=refuse)
         def slow() -> None: ...
 
-        me = mill.line.real.register(Worker(new_id(), "a runner"), lease=HOUR)
+        me = harness.line.real.register(Worker(new_id(), "a runner"), lease=HOUR)
         settings = read_settings({"children": 1, "pumps": 1, "patience": 1})
         runner = Runner(
-            mill.line.store, mill.app.registry, me.id, settings, mill.clock, app_path="hooked_app:app"
+            harness.line.store,
+            harness.app.registry,
+            me.id,
+            settings,
+            harness.clock,
+            app_path="hooked_app:app",
         )
         runner.start()
         try:
             job = slow.enqueue()
-            (row,) = mill.ends(job)
+            (row,) = harness.ends(job)
         finally:
             runner.stop(0)
         assert row.state is S.TIMED_OUT
-        assert len(mill.executions(job)) == 1
+        assert len(harness.executions(job)) == 1
 
 
 def test_the_test_runner_calls_the_hook_after_a_timeout() -> None:
@@ -175,27 +180,27 @@ def test_a_hook_that_cannot_be_called_is_refused_at_the_declaration() -> None:
         def work() -> None: ...
 
 
-def test_a_coroutine_that_blocks_past_its_timeout_completes_with_a_note(mill: Mill) -> None:
-    @mill.app.task(timeout=SHORT)
+def test_a_coroutine_that_blocks_past_its_timeout_completes_with_a_note(harness: Harness) -> None:
+    @harness.app.task(timeout=SHORT)
     async def blocks() -> str:
         threading.Event().wait(0.5)  # blocks the loop on purpose, so that it cannot be cancelled
         return "done"
 
-    with mill.runner():
+    with harness.runner():
         job = blocks.enqueue()
-        (row,) = mill.ends(job)
+        (row,) = harness.ends(job)
     assert_marked(row)
 
 
-def test_a_thread_that_returns_after_its_timeout_completes_with_a_note(mill: Mill) -> None:
-    @mill.app.task(timeout=SHORT)
+def test_a_thread_that_returns_after_its_timeout_completes_with_a_note(harness: Harness) -> None:
+    @harness.app.task(timeout=SHORT)
     def late() -> str:
         threading.Event().wait(0.4)
         return "done"
 
-    with mill.runner(patience=PATIENCE):
+    with harness.runner(patience=PATIENCE):
         job = late.enqueue()
-        (row,) = mill.ends(job)
+        (row,) = harness.ends(job)
     assert_marked(row)
 
 

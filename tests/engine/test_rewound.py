@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.engine.cluster_kit import eventually
-from tests.engine.mill import PATIENCE, Mill, open_gate, opened
+from tests.engine.harness import PATIENCE, Harness, open_gate, opened
 
 from tidemill import Context
 from tidemill.domain.cluster import WORKER_EXPIRY, Worker
@@ -31,9 +31,9 @@ S = JobState
 
 
 @pytest.fixture
-def mill() -> Iterator[Mill]:
-    with opened() as mill:
-        yield mill
+def harness() -> Iterator[Harness]:
+    with opened() as harness:
+        yield harness
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ def gate() -> Iterator[threading.Event]:
 class Standby:
     """A copy of the store that takes over later. Another worker is registered in it."""
 
-    def __init__(self, mill: Mill) -> None:
-        store = mill.line.real
+    def __init__(self, harness: Harness) -> None:
+        store = harness.line.real
         assert isinstance(store, MemoryStore)
         self._store, self.other = store, Worker(new_id(), "another")
         store.register(self.other, lease=WORKER_EXPIRY)
@@ -67,39 +67,39 @@ class Standby:
         return claim
 
 
-Trigger = Callable[[Mill, Runner], None]
+Trigger = Callable[[Harness, Runner], None]
 
 
-def by_trouble(mill: Mill, runner: Runner) -> None:
+def by_trouble(harness: Harness, runner: Runner) -> None:
     """Make the next claim fail."""
-    mill.line.refuse("claim", "step")
+    harness.line.refuse("claim", "step")
     runner.wake()
 
 
-def by_reconnecting(mill: Mill, runner: Runner) -> None:
+def by_reconnecting(harness: Harness, runner: Runner) -> None:
     """Report a new listener connection, without any failing call."""
-    assert runner._ear is not None
-    runner._ear.tell(frozenset({"change", RECONNECTED}))
+    assert runner._listener is not None
+    runner._listener.tell(frozenset({"change", RECONNECTED}))
 
 
 either_way = pytest.mark.parametrize("notice", [by_trouble, by_reconnecting])
 
 
-def enqueued(mill: Mill, task: Any) -> tuple[Any, Standby]:
+def enqueued(harness: Harness, task: Any) -> tuple[Any, Standby]:
     """A job that is pending in the standby, although a worker soon claims it."""
-    with mill.line.real._lock:  # type: ignore[attr-defined]
+    with harness.line.real._lock:  # type: ignore[attr-defined]
         job = task.enqueue()
-        return job, Standby(mill)
+        return job, Standby(harness)
 
 
 @either_way
 @pytest.mark.parametrize("lane", ["loop", "thread"])
 def test_a_job_that_the_store_gave_to_another_worker_is_stopped_without_writes(
-    mill: Mill, lane: str, notice: Trigger
+    harness: Harness, lane: str, notice: Trigger
 ) -> None:
     begun, ended = threading.Event(), threading.Event()
 
-    @mill.app.task
+    @harness.app.task
     async def on_loop() -> None:
         begun.set()
         try:
@@ -107,7 +107,7 @@ def test_a_job_that_the_store_gave_to_another_worker_is_stopped_without_writes(
         finally:
             ended.set()
 
-    @mill.app.task
+    @harness.app.task
     def in_thread(ctx: Context) -> None:
         begun.set()
         try:
@@ -117,105 +117,105 @@ def test_a_job_that_the_store_gave_to_another_worker_is_stopped_without_writes(
         finally:
             ended.set()
 
-    with mill.runner() as runner:
-        job, standby = enqueued(mill, on_loop if lane == "loop" else in_thread)
+    with harness.runner() as runner:
+        job, standby = enqueued(harness, on_loop if lane == "loop" else in_thread)
         assert begun.wait(PATIENCE)
         (mine,) = runner.holding()
         theirs = standby.promote_and_claim()
         assert theirs.token == mine.claim.token
-        notice(mill, runner)
+        notice(harness, runner)
         assert ended.wait(PATIENCE)
         assert runner.wait_empty(PATIENCE)
         eventually(lambda: runner.stats().running == 0)
-        assert mill.row(job).worker == standby.other.id
-        assert mill.line.real.finish([Finish(theirs, COMPLETED, '"theirs"')]) == frozenset()
-    assert mill.row(job).result == '"theirs"'
-    (execution,) = mill.executions(job)
+        assert harness.row(job).worker == standby.other.id
+        assert harness.line.real.finish([Finish(theirs, COMPLETED, '"theirs"')]) == frozenset()
+    assert harness.row(job).result == '"theirs"'
+    (execution,) = harness.executions(job)
     assert execution.worker == standby.other.id
 
 
 @either_way
 def test_a_job_that_the_store_still_assigns_to_this_worker_continues(
-    mill: Mill, gate: threading.Event, notice: Trigger
+    harness: Harness, gate: threading.Event, notice: Trigger
 ) -> None:
     begun: list[int] = []
 
-    @mill.app.task
+    @harness.app.task
     async def work() -> str:
         begun.append(1)
         await open_gate(gate)
         return "done"
 
-    with mill.runner() as runner:
+    with harness.runner() as runner:
         job = work.enqueue()
-        mill.becomes(job, S.RUNNING)
-        notice(mill, runner)
-        eventually(lambda: mill.line.calls_of("held") == 1)
+        harness.becomes(job, S.RUNNING)
+        notice(harness, runner)
+        eventually(lambda: harness.line.calls_of("held") == 1)
         gate.set()
         assert job.result(PATIENCE) == "done"
     assert begun == [1]
 
 
 def test_a_job_whose_claim_is_not_answered_yet_is_not_lost_by_a_comparison(
-    mill: Mill, gate: threading.Event
+    harness: Harness, gate: threading.Event
 ) -> None:
     begun: list[str] = []
 
-    @mill.app.task
+    @harness.app.task
     async def work(name: str) -> str:
         begun.append(name)
         await open_gate(gate)
         return name
 
-    with mill.runner(pumps=2) as runner:
+    with harness.runner(pumps=2) as runner:
         first = work.enqueue("first")
-        mill.becomes(first, S.RUNNING)
-        reached, go_on = mill.line.hold_up("claim", late=True, when=lambda given: bool(given[0].lanes))
+        harness.becomes(first, S.RUNNING)
+        reached, go_on = harness.line.hold_up("claim", late=True, when=lambda given: bool(given[0].lanes))
         second = work.enqueue("second")
         runner.wake()
         assert reached.wait(PATIENCE)
-        by_reconnecting(mill, runner)
+        by_reconnecting(harness, runner)
         go_on.set()
-        eventually(lambda: mill.line.calls_of("held") == 1)
+        eventually(lambda: harness.line.calls_of("held") == 1)
         gate.set()
         assert [first.result(PATIENCE), second.result(PATIENCE)] == ["first", "second"]
     assert sorted(begun) == ["first", "second"]
 
 
 def test_an_end_decided_before_the_database_went_back_is_refused(
-    mill: Mill, gate: threading.Event, caplog: pytest.LogCaptureFixture
+    harness: Harness, gate: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
     finished: list[Any] = []
-    mill.app.events.subscribe("job.finished", lambda event: finished.append(event.job_id))
+    harness.app.events.subscribe("job.finished", lambda event: finished.append(event.job_id))
 
-    @mill.app.task
+    @harness.app.task
     async def work() -> str:
         await open_gate(gate)
         return "ours"
 
-    with mill.runner() as runner:
-        job, standby = enqueued(mill, work)
-        mill.becomes(job, S.RUNNING)
-        mill.line.cut()
+    with harness.runner() as runner:
+        job, standby = enqueued(harness, work)
+        harness.becomes(job, S.RUNNING)
+        harness.line.cut()
         gate.set()
-        eventually(lambda: mill.line.calls_of("finish", "step") > 1)
+        eventually(lambda: harness.line.calls_of("finish", "step") > 1)
         theirs = standby.promote_and_claim()
         # Token and state are equal, so only the worker shows that this is not the end that was sent.
-        assert mill.line.real.finish([Finish(theirs, COMPLETED, '"theirs"')]) == frozenset()
-        mill.line.mend()
+        assert harness.line.real.finish([Finish(theirs, COMPLETED, '"theirs"')]) == frozenset()
+        harness.line.mend()
         assert runner.wait_empty(PATIENCE)
         eventually(lambda: "their leases were lost" in caplog.text)
-    assert mill.row(job).result == '"theirs"'
+    assert harness.row(job).result == '"theirs"'
     assert finished == []
 
 
 @pytest.mark.parametrize("lane", ["loop", "thread"])
 def test_a_job_issued_again_with_the_same_token_runs_again_and_alone(
-    mill: Mill, gate: threading.Event, lane: str
+    harness: Harness, gate: threading.Event, lane: str
 ) -> None:
     events: list[str] = []
 
-    @mill.app.task
+    @harness.app.task
     async def on_loop(ctx: Context) -> str:
         me = str(sum(event.startswith("begin") for event in events))
         events.append(f"begin {me}")
@@ -226,7 +226,7 @@ def test_a_job_issued_again_with_the_same_token_runs_again_and_alone(
             events.append(f"end {me}")
         return me
 
-    @mill.app.task
+    @harness.app.task
     def in_thread(ctx: Context) -> str:
         me = str(sum(event.startswith("begin") for event in events))
         events.append(f"begin {me}")
@@ -239,8 +239,8 @@ def test_a_job_issued_again_with_the_same_token_runs_again_and_alone(
             eventually(lambda: "end 0" in events)  # the new claim waits while the old handler saves
         return me
 
-    with mill.runner() as runner:
-        job, standby = enqueued(mill, on_loop if lane == "loop" else in_thread)
+    with harness.runner() as runner:
+        job, standby = enqueued(harness, on_loop if lane == "loop" else in_thread)
         eventually(lambda: events == ["begin 0"])
         standby.promote()
         runner.wake()
@@ -248,22 +248,22 @@ def test_a_job_issued_again_with_the_same_token_runs_again_and_alone(
         eventually(lambda: "end 0" in events)
         assert runner.wait_empty(PATIENCE)
         eventually(lambda: runner.stats().running == 0)
-    (execution,) = mill.executions(job)
+    (execution,) = harness.executions(job)
     assert execution.number == 1
-    assert mill.line.real.checkpoints(job.id, tenant=ALL_TENANTS) == {}
+    assert harness.line.real.checkpoints(job.id, tenant=ALL_TENANTS) == {}
 
 
-def test_an_end_of_a_claim_that_was_issued_again_is_not_written(mill: Mill) -> None:
-    @mill.app.task
+def test_an_end_of_a_claim_that_was_issued_again_is_not_written(harness: Harness) -> None:
+    @harness.app.task
     async def work() -> None: ...
 
-    job, _ = enqueued(mill, work)
-    worker = mill.line.real.register(Worker(new_id(), "a worker"), lease=WORKER_EXPIRY).id
-    (claim,) = mill.line.real.claim(ClaimRequest(worker, mill.line.real.lanes(), 1))
-    declared: Declared = mill.app.registry.get(work.name)
+    job, _ = enqueued(harness, work)
+    worker = harness.line.real.register(Worker(new_id(), "a worker"), lease=WORKER_EXPIRY).id
+    (claim,) = harness.line.real.claim(ClaimRequest(worker, harness.line.real.lanes(), 1))
+    declared: Declared = harness.app.registry.get(work.name)
     outbox = Outbox({})
-    with mill.runner() as runner:
-        old, new = (HeldJob(claim, declared, mill.row(job).details, runner, "loop") for _ in range(2))
+    with harness.runner() as runner:
+        old, new = (HeldJob(claim, declared, harness.row(job).details, runner, "loop") for _ in range(2))
         outbox.decide([release(old, "before", 0.0)])
         old.phase = Phase.SUPERSEDED
         outbox.decide([release(new, "after", 0.0)])

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.engine.cluster_kit import eventually
-from tests.engine.mill import PATIENCE, Mill, open_gate, opened
+from tests.engine.harness import PATIENCE, Harness, open_gate, opened
 
 from tidemill import Context, Fixed
 from tidemill.domain.job import Finish, Transition
@@ -22,9 +22,9 @@ S, E = JobState, ExecutionState
 
 
 @pytest.fixture
-def mill() -> Iterator[Mill]:
-    with opened() as mill:
-        yield mill
+def harness() -> Iterator[Harness]:
+    with opened() as harness:
+        yield harness
 
 
 @pytest.fixture
@@ -35,45 +35,45 @@ def gate() -> Iterator[threading.Event]:
     gate.set()
 
 
-def taken_away(mill: Mill, job: Any, runner: Runner, after: timedelta = timedelta(hours=1)) -> None:
+def taken_away(harness: Harness, job: Any, runner: Runner, after: timedelta = timedelta(hours=1)) -> None:
     """Return the job to its queue, as if its worker had been declared dead."""
-    (claim,) = [claim for claim in mill.line.real.held(runner.worker) if claim.id == job.id]
+    (claim,) = [claim for claim in harness.line.real.held(runner.worker) if claim.id == job.id]
     gone = Transition(S.SCHEDULED if after else S.PENDING, E.CRASHED, "given up", after, crashed=True)
-    assert mill.line.real.finish([Finish(claim, gone)]) == frozenset()
+    assert harness.line.real.finish([Finish(claim, gone)]) == frozenset()
 
 
 def test_the_end_of_a_lost_job_is_refused_and_logged(
-    mill: Mill, gate: threading.Event, caplog: pytest.LogCaptureFixture
+    harness: Harness, gate: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
     finished: list[Any] = []
-    mill.app.events.subscribe("job.finished", lambda event: finished.append(event.job_id))
+    harness.app.events.subscribe("job.finished", lambda event: finished.append(event.job_id))
 
-    @mill.app.task
+    @harness.app.task
     async def work() -> str:
         await open_gate(gate)
         return "done"
 
-    with mill.runner() as runner:
+    with harness.runner() as runner:
         job = work.enqueue()
-        mill.becomes(job, S.RUNNING)
-        taken_away(mill, job, runner)
+        harness.becomes(job, S.RUNNING)
+        taken_away(harness, job, runner)
         gate.set()
         assert runner.wait_empty(PATIENCE)
         eventually(lambda: "their leases were lost" in caplog.text)
-    assert (mill.state(job), mill.row(job).result) == (S.SCHEDULED, None)
-    assert [execution.state for execution in mill.executions(job)] == [E.CRASHED]
+    assert (harness.state(job), harness.row(job).result) == (S.SCHEDULED, None)
+    assert [execution.state for execution in harness.executions(job)] == [E.CRASHED]
     assert finished == []
 
 
 @pytest.mark.parametrize("word", ["progress", "log"])
 @pytest.mark.parametrize("lane", ["loop", "thread"])
-def test_a_handler_whose_output_is_refused_is_stopped(mill: Mill, word: str, lane: str) -> None:
+def test_a_handler_whose_output_is_refused_is_stopped(harness: Harness, word: str, lane: str) -> None:
     ended = threading.Event()
 
     def speak(ctx: Context) -> None:
         ctx.progress(0.5) if word == "progress" else ctx.log("still here")
 
-    @mill.app.task
+    @harness.app.task
     async def on_loop(ctx: Context) -> None:
         try:
             while True:
@@ -82,7 +82,7 @@ def test_a_handler_whose_output_is_refused_is_stopped(mill: Mill, word: str, lan
         finally:
             ended.set()
 
-    @mill.app.task
+    @harness.app.task
     def in_thread(ctx: Context) -> None:
         try:
             while True:
@@ -92,22 +92,22 @@ def test_a_handler_whose_output_is_refused_is_stopped(mill: Mill, word: str, lan
         finally:
             ended.set()
 
-    with mill.runner() as runner:
+    with harness.runner() as runner:
         job = (on_loop if lane == "loop" else in_thread).enqueue()
-        mill.becomes(job, S.RUNNING)
-        taken_away(mill, job, runner)
+        harness.becomes(job, S.RUNNING)
+        taken_away(harness, job, runner)
         assert ended.wait(PATIENCE)
         eventually(lambda: runner.stats().running == 0)
-    assert mill.state(job) is S.SCHEDULED
-    assert [execution.state for execution in mill.executions(job)] == [E.CRASHED]
+    assert harness.state(job) is S.SCHEDULED
+    assert [execution.state for execution in harness.executions(job)] == [E.CRASHED]
 
 
 def test_a_job_claimed_again_before_its_last_end_was_answered_is_still_held(
-    mill: Mill, gate: threading.Event
+    harness: Harness, gate: threading.Event
 ) -> None:
     begun: Counter[int] = Counter()
 
-    @mill.app.task(retry=Fixed(max_attempts=3, wait=timedelta(0)))
+    @harness.app.task(retry=Fixed(max_attempts=3, wait=timedelta(0)))
     async def work(ctx: Context) -> str:
         begun[ctx.attempt] += 1
         if ctx.attempt == 1:
@@ -115,8 +115,8 @@ def test_a_job_claimed_again_before_its_last_end_was_answered_is_still_held(
         await open_gate(gate)
         return "second"
 
-    reached, go_on = mill.line.hold_up("finish", "step", late=True, when=lambda given: bool(given[0]))
-    with mill.runner(pumps=2) as runner:
+    reached, go_on = harness.line.hold_up("finish", "step", late=True, when=lambda given: bool(given[0]))
+    with harness.runner(pumps=2) as runner:
         job = work.enqueue()
         assert reached.wait(PATIENCE)  # the first end is written, and its thread waits for the answer
         (old,) = runner.holding()
@@ -132,10 +132,10 @@ def test_a_job_claimed_again_before_its_last_end_was_answered_is_still_held(
 
 
 @pytest.mark.parametrize("lane", ["loop", "thread"])
-def test_a_lost_job_claimed_again_by_the_same_runner_runs_only_once(mill: Mill, lane: str) -> None:
+def test_a_lost_job_claimed_again_by_the_same_runner_runs_only_once(harness: Harness, lane: str) -> None:
     events: list[str] = []
 
-    @mill.app.task
+    @harness.app.task
     async def on_loop(ctx: Context) -> int:
         events.append(f"begin {ctx.attempt}")
         try:
@@ -145,7 +145,7 @@ def test_a_lost_job_claimed_again_by_the_same_runner_runs_only_once(mill: Mill, 
             events.append(f"end {ctx.attempt}")
         return ctx.attempt
 
-    @mill.app.task
+    @harness.app.task
     def in_thread(ctx: Context) -> int:
         events.append(f"begin {ctx.attempt}")
         try:
@@ -156,13 +156,13 @@ def test_a_lost_job_claimed_again_by_the_same_runner_runs_only_once(mill: Mill, 
             events.append(f"end {ctx.attempt}")
         return ctx.attempt
 
-    with mill.runner() as runner:
+    with harness.runner() as runner:
         job = (on_loop if lane == "loop" else in_thread).enqueue()
         eventually(lambda: events == ["begin 1"])
-        taken_away(mill, job, runner, timedelta(0))
+        taken_away(harness, job, runner, timedelta(0))
         runner.wake()
         assert job.result(PATIENCE) == 2
         eventually(lambda: sorted(events) == ["begin 1", "begin 2", "end 1", "end 2"])
         assert runner.wait_empty(PATIENCE)
         eventually(lambda: runner.stats().running == 0)
-    assert [execution.state for execution in mill.executions(job)] == [E.CRASHED, E.SUCCEEDED]
+    assert [execution.state for execution in harness.executions(job)] == [E.CRASHED, E.SUCCEEDED]

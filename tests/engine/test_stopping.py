@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.engine.cluster_kit import eventually
-from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_place, open_gate, opened
+from tests.engine.harness import PATIENCE, STORES, Harness, Place, a_place, open_gate, opened
 
 from tidemill import Context
 from tidemill.domain.cluster import WorkerState
@@ -29,15 +29,15 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 @pytest.fixture
-def mill(place: Place, tmp_path: Path) -> Iterator[Mill]:
-    with place(tmp_path) as url, opened(url) as mill:
-        yield mill
+def harness(place: Place, tmp_path: Path) -> Iterator[Harness]:
+    with place(tmp_path) as url, opened(url) as harness:
+        yield harness
 
 
 @pytest.fixture
-def small() -> Iterator[Mill]:
-    with opened() as mill:
-        yield mill
+def small() -> Iterator[Harness]:
+    with opened() as harness:
+        yield harness
 
 
 @pytest.fixture
@@ -48,50 +48,50 @@ def gate() -> Iterator[threading.Event]:
     gate.set()
 
 
-def handed_back(mill: Mill, job: Any) -> None:
+def handed_back(harness: Harness, job: Any) -> None:
     """Check that the job is pending, as if it had never been claimed."""
-    row = mill.row(job)
+    row = harness.row(job)
     assert (row.state, row.attempt, row.crashes, row.worker) == (S.PENDING, 0, 0, None)
-    assert {execution.state for execution in mill.executions(job)} <= {E.RELEASED}
+    assert {execution.state for execution in harness.executions(job)} <= {E.RELEASED}
 
 
 # ------------------------------------------------------------------------------------------------------- stopping
 
 
-def test_jobs_that_end_within_the_grace_period_finish_and_no_more_are_claimed(mill: Mill) -> None:
+def test_jobs_that_end_within_the_grace_period_finish_and_no_more_are_claimed(harness: Harness) -> None:
     begun: list[str] = []
 
-    @mill.app.task
+    @harness.app.task
     async def on_loop() -> str:
         begun.append("loop")
         await asyncio.sleep(0.3)
         return "done"
 
-    @mill.app.task
+    @harness.app.task
     def in_thread() -> str:
         begun.append("thread")
         threading.Event().wait(0.3)
         return "done"
 
-    worker = mill.worker(grace=30)
+    worker = harness.worker(grace=30)
     with worker:
         jobs = [on_loop.enqueue(), in_thread.enqueue()]
         eventually(lambda: len(begun) == 2)
         me = worker.id
     later = on_loop.enqueue()
-    assert [mill.row(job).result for job in jobs] == ['"done"', '"done"']
-    assert mill.state(later) is S.PENDING
-    assert [known.state for known in mill.line.real.workers() if known.id == me] == [WorkerState.STOPPED]
+    assert [harness.row(job).result for job in jobs] == ['"done"', '"done"']
+    assert harness.state(later) is S.PENDING
+    assert [known.state for known in harness.line.real.workers() if known.id == me] == [WorkerState.STOPPED]
 
 
 def test_jobs_that_exceed_the_grace_period_are_released_without_an_attempt(
-    mill: Mill, gate: threading.Event
+    harness: Harness, gate: threading.Event
 ) -> None:
     told: Counter[str] = Counter()
     begun: list[str] = []
     first = True
 
-    @mill.app.task
+    @harness.app.task
     async def on_loop() -> str:
         if first:
             begun.append("loop")
@@ -101,7 +101,7 @@ def test_jobs_that_exceed_the_grace_period_are_released_without_an_attempt(
                 told["loop"] += 1
         return "second"
 
-    @mill.app.task
+    @harness.app.task
     def polite(ctx: Context) -> str:
         begun.append("polite")
         while first:
@@ -113,7 +113,7 @@ def test_jobs_that_exceed_the_grace_period_are_released_without_an_attempt(
             threading.Event().wait(0.01)
         return "second"
 
-    @mill.app.task
+    @harness.app.task
     def stubborn() -> str:
         begun.append("stubborn")
         if first:
@@ -122,53 +122,53 @@ def test_jobs_that_exceed_the_grace_period_are_released_without_an_attempt(
         return "second"
 
     tasks = (on_loop, polite, stubborn)
-    with mill.worker(grace=0.1):
+    with harness.worker(grace=0.1):
         jobs = [task.enqueue() for task in tasks]
         eventually(lambda: len(begun) == 3)
-        began = mill.clock.monotonic()
-    assert mill.clock.monotonic() - began < 10.0
+        began = harness.clock.monotonic()
+    assert harness.clock.monotonic() - began < 10.0
     for job in jobs:
-        handed_back(mill, job)
+        handed_back(harness, job)
     assert told == {"loop": 1, "polite": 1}
     first = False
     gate.set()
     eventually(lambda: told["stubborn"] == 1)  # its end comes too late and has no effect
     for job in jobs:
-        handed_back(mill, job)
-    with mill.worker():
+        handed_back(harness, job)
+    with harness.worker():
         assert [job.result(PATIENCE) for job in jobs] == ["second"] * 3
-    assert [mill.row(job).attempt for job in jobs] == [1, 1, 1]
+    assert [harness.row(job).attempt for job in jobs] == [1, 1, 1]
 
 
-def test_buffered_jobs_are_released_and_never_start(mill: Mill, gate: threading.Event) -> None:
+def test_buffered_jobs_are_released_and_never_start(harness: Harness, gate: threading.Event) -> None:
     begun: list[int] = []
 
-    @mill.app.task
+    @harness.app.task
     async def work(number: int) -> None:
         begun.append(number)
         if number >= 0:
             await open_gate(gate)
 
     quick = [work.enqueue(-1) for _ in range(10)]
-    worker = mill.worker(concurrency=2, buffer=20, grace=20)
+    worker = harness.worker(concurrency=2, buffer=20, grace=20)
     with worker:
-        mill.ends(*quick)
+        harness.ends(*quick)
         jobs = work.enqueue_many([{"number": number} for number in range(8)])
-        eventually(lambda: Counter(map(mill.state, jobs)) == {S.RUNNING: 2, S.CLAIMED: 6})
+        eventually(lambda: Counter(map(harness.state, jobs)) == {S.RUNNING: 2, S.CLAIMED: 6})
         stopping = threading.Thread(target=worker.stop)
         stopping.start()
-        eventually(lambda: Counter(map(mill.state, jobs))[S.PENDING] == 6)
+        eventually(lambda: Counter(map(harness.state, jobs))[S.PENDING] == 6)
         gate.set()
         stopping.join(PATIENCE)
-    running = [job for job in jobs if mill.state(job) is S.COMPLETED]
+    running = [job for job in jobs if harness.state(job) is S.COMPLETED]
     assert len(running) == 2
     for job in set(jobs) - set(running):
-        handed_back(mill, job)
+        handed_back(harness, job)
     assert len([number for number in begun if number >= 0]) == 2
 
 
 @pytest.mark.parametrize("grace", [0, 20])
-def test_jobs_from_a_claim_in_flight_at_the_stop_are_released(small: Mill, grace: float) -> None:
+def test_jobs_from_a_claim_in_flight_at_the_stop_are_released(small: Harness, grace: float) -> None:
     ran: list[int] = []
 
     @small.app.task
@@ -191,7 +191,7 @@ def test_jobs_from_a_claim_in_flight_at_the_stop_are_released(small: Mill, grace
 
 
 @pytest.mark.long
-def test_a_stop_during_an_outage_ends(small: Mill, gate: threading.Event) -> None:
+def test_a_stop_during_an_outage_ends(small: Harness, gate: threading.Event) -> None:
     @small.app.task
     async def work() -> str:
         await open_gate(gate)
@@ -210,7 +210,7 @@ def test_a_stop_during_an_outage_ends(small: Mill, gate: threading.Event) -> Non
     assert small.state(job) is S.RUNNING  # until the lease expires
 
 
-def test_stopping_twice_and_concurrently_is_harmless(small: Mill) -> None:
+def test_stopping_twice_and_concurrently_is_harmless(small: Harness) -> None:
     begun = threading.Event()
 
     @small.app.task
@@ -234,7 +234,7 @@ def test_stopping_twice_and_concurrently_is_harmless(small: Mill) -> None:
     assert small.state(job) is S.CANCELLED
 
 
-def test_a_second_stop_with_less_grace_overtakes_the_first(small: Mill) -> None:
+def test_a_second_stop_with_less_grace_overtakes_the_first(small: Harness) -> None:
     @small.app.task
     async def forever() -> None:
         await asyncio.sleep(3600)
@@ -251,33 +251,37 @@ def test_a_second_stop_with_less_grace_overtakes_the_first(small: Mill) -> None:
     handed_back(small, job)
 
 
-def test_a_drained_worker_finishes_its_jobs_and_claims_no_more(mill: Mill, gate: threading.Event) -> None:
-    @mill.app.task
+def test_a_drained_worker_finishes_its_jobs_and_claims_no_more(
+    harness: Harness, gate: threading.Event
+) -> None:
+    @harness.app.task
     async def work() -> str:
         await open_gate(gate)
         return "done"
 
-    with mill.worker(**LIVELY) as worker:
+    with harness.worker(**LIVELY) as worker:
         held = work.enqueue()
-        mill.becomes(held, S.RUNNING)
+        harness.becomes(held, S.RUNNING)
         assert worker.id is not None
-        mill.line.real.drain([worker.id])
+        harness.line.real.drain([worker.id])
         eventually(lambda: worker._runner is not None and not worker._runner._exchange.claiming)
         later = work.enqueue()
         gate.set()
         assert held.result(PATIENCE) == "done"
-        with mill.another_app().worker(children=0, queues="nothing"):
-            assert mill.state(later) is S.PENDING
+        with harness.another_app().worker(children=0, queues="nothing"):
+            assert harness.state(later) is S.PENDING
 
 
 # --------------------------------------------------------------------------------------------------- lost leases
 
 
-def test_a_worker_declared_dead_stops_its_jobs_and_registers_again(mill: Mill, gate: threading.Event) -> None:
+def test_a_worker_declared_dead_stops_its_jobs_and_registers_again(
+    harness: Harness, gate: threading.Event
+) -> None:
     told: Counter[str] = Counter()
     ended = threading.Event()
 
-    @mill.app.task
+    @harness.app.task
     async def on_loop(ctx: Context) -> str:
         if told["loop"]:
             return "again"
@@ -289,7 +293,7 @@ def test_a_worker_declared_dead_stops_its_jobs_and_registers_again(mill: Mill, g
             told["loop"] += 1
         return "never"
 
-    @mill.app.task
+    @harness.app.task
     def stubborn(ctx: Context) -> str:
         if told["begun"] >= 2:
             return "again"
@@ -299,13 +303,13 @@ def test_a_worker_declared_dead_stops_its_jobs_and_registers_again(mill: Mill, g
         ended.set()
         return "too late"
 
-    mill.line.refuse_busy("orphans", times=1e9)  # no other worker reclaims the jobs
-    with mill.worker(**LIVELY) as worker:
+    harness.line.refuse_busy("orphans", times=1e9)  # no other worker reclaims the jobs
+    with harness.worker(**LIVELY) as worker:
         first = worker.id
         assert first is not None
         jobs = [on_loop.enqueue(), stubborn.enqueue()]
         eventually(lambda: told["begun"] == 2)
-        mill.line.real.retire([first])
+        harness.line.real.retire([first])
         eventually(lambda: worker.id not in (None, first))
         eventually(lambda: told["loop"] == 1)
         gate.set()
@@ -313,14 +317,14 @@ def test_a_worker_declared_dead_stops_its_jobs_and_registers_again(mill: Mill, g
         assert [job.result(PATIENCE) for job in jobs] == ["again", "again"]  # released, and not charged
         second = worker.id
     for job in jobs:
-        row = mill.row(job)
+        row = harness.row(job)
         assert (row.attempt, row.crashes, row.worker) == (1, 0, second)
-        assert [execution.state for execution in mill.executions(job)] == [E.RELEASED, E.SUCCEEDED]
-        assert mill.lines(job) == []
+        assert [execution.state for execution in harness.executions(job)] == [E.RELEASED, E.SUCCEEDED]
+        assert harness.lines(job) == []
 
 
 @pytest.mark.long
-def test_a_disconnected_worker_stops_its_jobs_before_they_can_be_reclaimed(small: Mill) -> None:
+def test_a_disconnected_worker_stops_its_jobs_before_they_can_be_reclaimed(small: Harness) -> None:
     stopped: list[float] = []
 
     @small.app.task
@@ -348,7 +352,7 @@ def test_a_disconnected_worker_stops_its_jobs_before_they_can_be_reclaimed(small
     assert small.row(job).crashes == 0
 
 
-def test_a_short_disconnection_has_no_effect_on_jobs(small: Mill, gate: threading.Event) -> None:
+def test_a_short_disconnection_has_no_effect_on_jobs(small: Harness, gate: threading.Event) -> None:
     @small.app.task
     async def work() -> str:
         await open_gate(gate)
@@ -368,7 +372,7 @@ def test_a_short_disconnection_has_no_effect_on_jobs(small: Mill, gate: threadin
     assert small.row(job).crashes == 0
 
 
-def test_a_worker_stopped_while_it_registers_again_stops(small: Mill) -> None:
+def test_a_worker_stopped_while_it_registers_again_stops(small: Harness) -> None:
     @small.app.task
     async def forever() -> None:
         await asyncio.sleep(3600)

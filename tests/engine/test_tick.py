@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_place, opened
+from tests.engine.harness import PATIENCE, STORES, Harness, Place, a_place, opened
 
 from tidemill import Context, Fixed
 from tidemill.domain.cluster import Worker, WorkerState
@@ -28,28 +28,28 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 @pytest.fixture
-def mill(place: Place, tmp_path: Path) -> Iterator[Mill]:
-    with place(tmp_path) as url, opened(url) as mill:
-        yield mill
+def harness(place: Place, tmp_path: Path) -> Iterator[Harness]:
+    with place(tmp_path) as url, opened(url) as harness:
+        yield harness
 
 
 @pytest.fixture
-def small() -> Iterator[Mill]:
-    with opened() as mill:
-        yield mill
+def small() -> Iterator[Harness]:
+    with opened() as harness:
+        yield harness
 
 
-def test_a_tick_runs_due_jobs_and_nothing_else(mill: Mill) -> None:
-    @mill.app.task
+def test_a_tick_runs_due_jobs_and_nothing_else(harness: Harness) -> None:
+    @harness.app.task
     def in_thread(number: int) -> int:
         return number
 
-    @mill.app.task
+    @harness.app.task
     async def on_loop(number: int) -> int:
         await asyncio.sleep(0.01)
         return number
 
-    @mill.app.task(retry=Fixed(max_attempts=2, wait=timedelta(hours=1)))
+    @harness.app.task(retry=Fixed(max_attempts=2, wait=timedelta(hours=1)))
     async def fail() -> None:
         raise ValueError("no")
 
@@ -58,26 +58,26 @@ def test_a_tick_runs_due_jobs_and_nothing_else(mill: Mill) -> None:
     later = in_thread.using(delay=timedelta(hours=1)).enqueue(99)
     due = in_thread.using(delay=timedelta(milliseconds=1)).enqueue(100)
     threading.Event().wait(0.01)
-    began = mill.clock.monotonic()
-    assert mill.app.tick(PATIENCE, children=0) == Tick(processed=42, errors=1)
-    assert mill.clock.monotonic() - began < 15.0  # it returns as soon as it is done
-    assert {mill.state(job) for job in (*jobs, due)} == {S.COMPLETED}
-    assert (mill.state(bad), mill.state(later)) == (S.SCHEDULED, S.SCHEDULED)
-    assert {known.state for known in mill.line.real.workers()} == {WorkerState.STOPPED}
-    assert mill.app.tick(PATIENCE, children=0) == Tick(0, 0)
+    began = harness.clock.monotonic()
+    assert harness.app.tick(PATIENCE, children=0) == Tick(processed=42, errors=1)
+    assert harness.clock.monotonic() - began < 15.0  # it returns as soon as it is done
+    assert {harness.state(job) for job in (*jobs, due)} == {S.COMPLETED}
+    assert (harness.state(bad), harness.state(later)) == (S.SCHEDULED, S.SCHEDULED)
+    assert {known.state for known in harness.line.real.workers()} == {WorkerState.STOPPED}
+    assert harness.app.tick(PATIENCE, children=0) == Tick(0, 0)
 
 
-def test_jobs_enqueued_by_jobs_run_in_the_same_tick(mill: Mill) -> None:
-    @mill.app.task
+def test_jobs_enqueued_by_jobs_run_in_the_same_tick(harness: Harness) -> None:
+    @harness.app.task
     async def chain(left: int) -> None:
         if left:
             await chain.aenqueue(left - 1)
 
     chain.enqueue(5)
-    assert mill.app.tick(PATIENCE, children=0).processed == 6
+    assert harness.app.tick(PATIENCE, children=0).processed == 6
 
 
-def test_an_exhausted_budget_ends_the_tick_and_releases_running_jobs(small: Mill) -> None:
+def test_an_exhausted_budget_ends_the_tick_and_releases_running_jobs(small: Harness) -> None:
     @small.app.task
     async def forever() -> None:
         await asyncio.sleep(3600)
@@ -97,7 +97,7 @@ def test_an_exhausted_budget_ends_the_tick_and_releases_running_jobs(small: Mill
         assert (row.state, row.attempt, row.crashes) == (S.PENDING, 0, 0)
 
 
-def test_a_tick_serves_only_the_given_queues(small: Mill) -> None:
+def test_a_tick_serves_only_the_given_queues(small: Harness) -> None:
     @small.app.task
     def work() -> None: ...
 
@@ -106,23 +106,24 @@ def test_a_tick_serves_only_the_given_queues(small: Mill) -> None:
     assert (small.state(mail), small.state(other)) == (S.COMPLETED, S.PENDING)
 
 
-def test_a_tick_raises_if_the_store_is_unavailable(small: Mill) -> None:
+def test_a_tick_raises_if_the_store_is_unavailable(small: Harness) -> None:
     small.line.cut()
     with pytest.raises(StoreUnavailable):
         small.app.tick(1.0, children=0)
 
 
-def test_two_concurrent_ticks_share_the_work(mill: Mill) -> None:
+def test_two_concurrent_ticks_share_the_work(harness: Harness) -> None:
     ran: list[int] = []
 
-    @mill.app.task
+    @harness.app.task
     def work(number: int) -> None:
         ran.append(number)
 
     work.enqueue_many([{"number": number} for number in range(200)])
     ticks: list[Tick] = []
     threads = [
-        threading.Thread(target=lambda: ticks.append(mill.app.tick(PATIENCE, children=0))) for _ in range(2)
+        threading.Thread(target=lambda: ticks.append(harness.app.tick(PATIENCE, children=0)))
+        for _ in range(2)
     ]
     for thread in threads:
         thread.start()
@@ -132,7 +133,7 @@ def test_two_concurrent_ticks_share_the_work(mill: Mill) -> None:
     assert sorted(ran) == list(range(200))
 
 
-def test_a_tick_waits_for_the_second_check_of_a_dead_worker_and_runs_its_jobs(small: Mill) -> None:
+def test_a_tick_waits_for_the_second_check_of_a_dead_worker_and_runs_its_jobs(small: Harness) -> None:
     @small.app.task
     def work() -> str:
         return "done"

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 from tests.engine.cluster_kit import eventually
-from tests.engine.mill import PATIENCE, Mill, open_gate, opened
+from tests.engine.harness import PATIENCE, Harness, open_gate, opened
 
 from tidemill.client.jobs.handle import Job as Handle
 from tidemill.clock import SystemClock
@@ -22,9 +22,9 @@ SOON = PATIENCE / 2
 
 
 @pytest.fixture
-def mill() -> Iterator[Mill]:
-    with opened() as mill:
-        yield mill
+def harness() -> Iterator[Harness]:
+    with opened() as harness:
+        yield harness
 
 
 @pytest.fixture
@@ -34,13 +34,13 @@ def gate() -> Iterator[threading.Event]:
     gate.set()
 
 
-def a_job_claimed_ahead(mill: Mill, gate: threading.Event, timeout: timedelta | None) -> Handle[None]:
+def a_job_claimed_ahead(harness: Harness, gate: threading.Event, timeout: timedelta | None) -> Handle[None]:
     """Enqueue many short jobs and then a long one, which a busy runner claims before it has a free slot."""
 
-    @mill.app.task
+    @harness.app.task
     async def short() -> None: ...
 
-    @mill.app.task(timeout=timeout, retry=None)
+    @harness.app.task(timeout=timeout, retry=None)
     async def long() -> None:
         await open_gate(gate)
 
@@ -48,21 +48,23 @@ def a_job_claimed_ahead(mill: Mill, gate: threading.Event, timeout: timedelta | 
     return long.enqueue()
 
 
-def test_a_timeout_stops_a_job_while_the_store_does_not_answer(mill: Mill, gate: threading.Event) -> None:
-    job = a_job_claimed_ahead(mill, gate, timedelta(seconds=0.3))
-    reached, _ = mill.line.hold_up("start", times=float("inf"))
-    with mill.runner(concurrency=1):
+def test_a_timeout_stops_a_job_while_the_store_does_not_answer(
+    harness: Harness, gate: threading.Event
+) -> None:
+    job = a_job_claimed_ahead(harness, gate, timedelta(seconds=0.3))
+    reached, _ = harness.line.hold_up("start", times=float("inf"))
+    with harness.runner(concurrency=1):
         assert reached.wait(PATIENCE)
-        mill.becomes(job, JobState.TIMED_OUT, within=SOON)
+        harness.becomes(job, JobState.TIMED_OUT, within=SOON)
 
 
-def test_the_fence_opens_while_the_store_does_not_answer(mill: Mill, gate: threading.Event) -> None:
+def test_the_fence_opens_while_the_store_does_not_answer(harness: Harness, gate: threading.Event) -> None:
     clock, lost = SystemClock(), threading.Event()
     fence = Fence(clock, new_id(), limit=3600.0, confirmed=clock.monotonic())
     fence.on_lost = lost.set
-    a_job_claimed_ahead(mill, gate, None)
-    reached, _ = mill.line.hold_up("start", times=float("inf"))
-    with mill.runner(concurrency=1, fence=fence):
+    a_job_claimed_ahead(harness, gate, None)
+    reached, _ = harness.line.hold_up("start", times=float("inf"))
+    with harness.runner(concurrency=1, fence=fence):
         assert reached.wait(PATIENCE)
         fence.until, fence._stall = float("-inf"), 0.0  # the lease ends now
         assert lost.wait(SOON)
@@ -70,7 +72,7 @@ def test_the_fence_opens_while_the_store_does_not_answer(mill: Mill, gate: threa
 
 
 @pytest.mark.parametrize("kind", ["coroutine", "thread"])
-def test_no_job_begins_after_the_lease_has_lapsed(mill: Mill, kind: str) -> None:
+def test_no_job_begins_after_the_lease_has_lapsed(harness: Harness, kind: str) -> None:
     clock = SystemClock()
     fence = Fence(clock, new_id(), limit=3600.0, confirmed=clock.monotonic())
     ran: list[int] = []
@@ -83,47 +85,47 @@ def test_no_job_begins_after_the_lease_has_lapsed(mill: Mill, kind: str) -> None
             lapsed.append(len(ran))
             fence.until = float("-inf")
 
-    @mill.app.task
+    @harness.app.task
     async def coroutine(n: int) -> None:
         work(n)
 
-    @mill.app.task
+    @harness.app.task
     def thread(n: int) -> None:
         work(n)
 
-    with mill.runner(concurrency=1, threads=1, fence=fence) as runner:
+    with harness.runner(concurrency=1, threads=1, fence=fence) as runner:
         jobs = (coroutine if kind == "coroutine" else thread).enqueue_many([{"n": n} for n in range(1000)])
         eventually(lambda: lapsed and not runner.holding(), PATIENCE)
         assert len(ran) == lapsed[0]
-        left = [mill.row(job) for job in jobs if mill.state(job) is not JobState.COMPLETED]
+        left = [harness.row(job) for job in jobs if harness.state(job) is not JobState.COMPLETED]
         assert {(row.state, row.attempt) for row in left} == {(JobState.PENDING, 0)}
         assert len(left) == 1000 - len(ran)
         fence.confirm(clock.monotonic())
         runner.wake()
-        mill.ends(*jobs)
+        harness.ends(*jobs)
     assert sorted(ran) == list(range(1000))
 
 
 def test_no_job_begins_in_a_child_process_after_the_lease_has_lapsed(
-    mill: Mill, gate: threading.Event
+    harness: Harness, gate: threading.Event
 ) -> None:
     clock = SystemClock()
     fence = Fence(clock, new_id(), limit=3600.0, confirmed=clock.monotonic())
 
-    @mill.app.task
+    @harness.app.task
     def work() -> None:
         gate.wait(PATIENCE)
 
     job = work.enqueue()
-    with mill.runner(fence=fence) as runner:
-        mill.becomes(job, JobState.RUNNING)
+    with harness.runner(fence=fence) as runner:
+        harness.becomes(job, JobState.RUNNING)
         (held,) = runner.holding()
         assert runner._begin_alone(held)
         fence.until = float("-inf")
         assert not runner._begin_alone(held)
         fence.confirm(clock.monotonic())
         gate.set()
-        mill.ends(job)
+        harness.ends(job)
 
 
 def test_a_background_thread_takes_one_call_at_a_time() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.engine.cluster_kit import eventually
-from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_place, opened
+from tests.engine.harness import PATIENCE, STORES, Harness, Place, a_place, opened
 from tests.grounds import new_database
 
 from tidemill import Context, Task
@@ -33,26 +33,26 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 @pytest.fixture
-def mill(place: Place, tmp_path: Path) -> Iterator[Mill]:
-    with place(tmp_path) as url, opened(url) as mill:
-        yield mill
+def harness(place: Place, tmp_path: Path) -> Iterator[Harness]:
+    with place(tmp_path) as url, opened(url) as harness:
+        yield harness
 
 
 @pytest.fixture
-def small() -> Iterator[Mill]:
-    with opened() as mill:
-        yield mill
+def small() -> Iterator[Harness]:
+    with opened() as harness:
+        yield harness
 
 
 # ---------------------------------------------------------------------------------------------------- results
 
 
-def test_functions_coroutines_classes_and_item_tasks_return_their_results(mill: Mill) -> None:
-    @mill.app.task
+def test_functions_coroutines_classes_and_item_tasks_return_their_results(harness: Harness) -> None:
+    @harness.app.task
     def add(left: int, right: int) -> int:
         return left + right
 
-    @mill.app.task
+    @harness.app.task
     async def multiply(left: int, right: int) -> int:
         await asyncio.sleep(0)
         return left * right
@@ -69,8 +69,8 @@ def test_functions_coroutines_classes_and_item_tasks_return_their_results(mill: 
             if item == 3:
                 raise ValueError("three is bad")
 
-    shout, rows = mill.app.task(Shout), mill.app.task(Rows)
-    with mill.worker():
+    shout, rows = harness.app.task(Shout), harness.app.task(Rows)
+    with harness.worker():
         jobs: list[Any] = [
             add.enqueue(1, 2),
             multiply.enqueue(3, 4),
@@ -81,14 +81,14 @@ def test_functions_coroutines_classes_and_item_tasks_return_their_results(mill: 
         counts = jobs[3].result(PATIENCE)
         assert (counts["processed"], counts["failed"]) == (4, 1)
     for job in jobs:
-        (execution,) = mill.executions(job)
+        (execution,) = harness.executions(job)
         assert execution.state is E.SUCCEEDED
         assert execution.started_at is not None
         assert execution.finished_at is not None
         assert execution.started_at <= execution.finished_at
 
 
-def test_the_embedded_worker_is_an_async_context_manager_too(small: Mill) -> None:
+def test_the_embedded_worker_is_an_async_context_manager_too(small: Harness) -> None:
     @small.app.task
     async def echo(text: str) -> str:
         return text
@@ -101,7 +101,7 @@ def test_the_embedded_worker_is_an_async_context_manager_too(small: Mill) -> Non
     assert asyncio.run(main()) == "hello"
 
 
-def test_a_worker_can_be_started_only_once(small: Mill) -> None:
+def test_a_worker_can_be_started_only_once(small: Harness) -> None:
     worker = small.worker()
     ids = []
     with worker:
@@ -117,7 +117,7 @@ def test_a_worker_can_be_started_only_once(small: Mill) -> None:
 
 
 def test_a_start_while_the_store_is_down_raises_and_can_be_repeated_later(
-    small: Mill,
+    small: Harness,
 ) -> None:
     @small.app.task
     def hello() -> str:
@@ -139,44 +139,44 @@ def test_a_start_while_the_store_is_down_raises_and_can_be_repeated_later(
 
 
 @pytest.mark.parametrize("lane", ["threads", "concurrency"])
-def test_jobs_with_higher_priority_run_first(mill: Mill, lane: str) -> None:
+def test_jobs_with_higher_priority_run_first(harness: Harness, lane: str) -> None:
     order: list[int] = []
 
-    @mill.app.task
+    @harness.app.task
     def in_thread(number: int) -> None:
         order.append(number)
 
-    @mill.app.task
+    @harness.app.task
     async def on_loop(number: int) -> None:
         order.append(number)
 
     task = in_thread if lane == "threads" else on_loop
     numbers = [3, -100, 50, 0, 100, 7, -3, 99, 50, 0]
     jobs = [task.using(priority=number).enqueue(number) for number in numbers]
-    with mill.worker(**{lane: 1}):
-        mill.ends(*jobs)
+    with harness.worker(**{lane: 1}):
+        harness.ends(*jobs)
     assert order == sorted(numbers, reverse=True)
 
 
-def test_only_known_tasks_and_given_queues_are_claimed(mill: Mill) -> None:
-    @mill.app.task
+def test_only_known_tasks_and_given_queues_are_claimed(harness: Harness) -> None:
+    @harness.app.task
     def known(name: str) -> str:
         return name
 
-    other = mill.another_app()
+    other = harness.another_app()
 
     @other.task
     def unknown() -> str:
         return "done by the other"
 
     strange, mail = unknown.enqueue(), known.using(queue="mail").enqueue("mail")
-    with mill.worker(queues=["default"]):
+    with harness.worker(queues=["default"]):
         assert known.enqueue("mine").result(PATIENCE) == "mine"
-        assert (mill.state(strange), mill.state(mail)) == (S.PENDING, S.PENDING)
-        assert mill.row(strange).attempt == 0
+        assert (harness.state(strange), harness.state(mail)) == (S.PENDING, S.PENDING)
+        assert harness.row(strange).attempt == 0
         with other.worker(children=0):
             assert strange.result(PATIENCE) == "done by the other"
-        with mill.worker(queues="mail"):
+        with harness.worker(queues="mail"):
             assert mail.result(PATIENCE) == "mail"
 
 
@@ -190,46 +190,46 @@ def test_only_known_tasks_and_given_queues_are_claimed(mill: Mill) -> None:
     ],
 )
 def test_paused_jobs_do_not_start_and_continue_soon_after_the_resume(
-    mill: Mill, kind: PauseKind, name: str
+    harness: Harness, kind: PauseKind, name: str
 ) -> None:
-    @mill.app.task(name="held_back")
+    @harness.app.task(name="held_back")
     def held_back() -> str:
         return "done"
 
-    @mill.app.task(queue="other")
+    @harness.app.task(queue="other")
     def free() -> str:
         return "free"
 
-    with mill.worker(poll=60) as worker, mill.app.tenant("acme"):
+    with harness.worker(poll=60) as worker, harness.app.tenant("acme"):
         assert held_back.enqueue().result(PATIENCE) == "done"
-        mill.line.count_anew()
-        mill.pause(kind, name)
+        harness.line.reset_counts()
+        harness.pause(kind, name)
         # It has been notified. A claim that was in flight did not see the pause yet.
         eventually(
-            lambda: mill.line.calls_of("orders") and worker._runner is not None and worker._runner.quiet
+            lambda: harness.line.calls_of("orders") and worker._runner is not None and worker._runner.quiet
         )
-        mill.line.count_anew()
+        harness.line.reset_counts()
         job = held_back.enqueue()
-        eventually(lambda: mill.line.calls_of("lanes") > 0)  # it was notified, and read the lanes
+        eventually(lambda: harness.line.calls_of("lanes") > 0)  # it was notified, and read the lanes
         if kind is not PauseKind.ALL:
-            with mill.app.tenant("other"):
+            with harness.app.tenant("other"):
                 assert free.enqueue().result(PATIENCE) == "free"
-        assert mill.state(job) is S.PENDING
-        began = mill.clock.monotonic()
-        mill.resume(kind, name)
-        mill.ends(job)
-        assert mill.clock.monotonic() - began < 4.0  # sooner than the tick of the duties
+        assert harness.state(job) is S.PENDING
+        began = harness.clock.monotonic()
+        harness.resume(kind, name)
+        harness.ends(job)
+        assert harness.clock.monotonic() - began < 4.0  # sooner than the tick of the duties
 
 
 # ------------------------------------------------------------------------------------------------- many jobs
 
 
 @pytest.mark.parametrize("slots", [3, 500])
-def test_a_thousand_jobs_each_run_once(mill: Mill, slots: int) -> None:
+def test_a_thousand_jobs_each_run_once(harness: Harness, slots: int) -> None:
     ran: Counter[int] = Counter()
     most, now = 0, 0
 
-    @mill.app.task
+    @harness.app.task
     async def work(number: int) -> int:
         nonlocal now, most
         now += 1
@@ -240,15 +240,15 @@ def test_a_thousand_jobs_each_run_once(mill: Mill, slots: int) -> None:
         return number
 
     jobs = work.enqueue_many([{"number": number} for number in range(1000)])
-    with mill.worker(concurrency=slots):
-        mill.ends(*jobs)
+    with harness.worker(concurrency=slots):
+        harness.ends(*jobs)
     assert set(ran.values()) == {1}
     assert len(ran) == 1000
     assert most <= slots
-    assert [int(mill.row(job).result or -1) for job in jobs[::100]] == list(range(0, 1000, 100))
+    assert [int(harness.row(job).result or -1) for job in jobs[::100]] == list(range(0, 1000, 100))
 
 
-def test_threads_and_coroutines_do_not_block_each_other(small: Mill) -> None:
+def test_threads_and_coroutines_do_not_block_each_other(small: Harness) -> None:
     gate = threading.Event()
 
     @small.app.task
@@ -274,9 +274,9 @@ def shared_place(request: pytest.FixtureRequest) -> Place:
 
 def test_two_workers_share_two_thousand_jobs_and_run_none_twice(shared_place: Place, tmp_path: Path) -> None:
     effects: list[tuple[str, int]] = []
-    with shared_place(tmp_path) as url, opened(url) as mill:
-        other = mill.another_app()
-        for app, who in ((mill.app, "one"), (other, "two")):
+    with shared_place(tmp_path) as url, opened(url) as harness:
+        other = harness.another_app()
+        for app, who in ((harness.app, "one"), (other, "two")):
 
             def work(number: int, *, who: str = who) -> None:
                 effects.append((who, number))
@@ -287,29 +287,29 @@ def test_two_workers_share_two_thousand_jobs_and_run_none_twice(shared_place: Pl
 
             app.task(name="work")(work)
             app.task(name="awork")(awork)
-        with mill.worker(), other.worker(children=0):
-            _put(mill, "work", range(1000))
-            _put(mill, "awork", range(1000, 2000))
+        with harness.worker(), other.worker(children=0):
+            _put(harness, "work", range(1000))
+            _put(harness, "awork", range(1000, 2000))
             eventually(lambda: len(effects) >= 2000, 120)
-            eventually(lambda: set(mill.app.jobs.counts()) == {S.COMPLETED}, 120)
+            eventually(lambda: set(harness.app.jobs.counts()) == {S.COMPLETED}, 120)
     done = Counter(number for _, number in effects)
     assert sorted(done) == list(range(2000))
     assert set(done.values()) == {1}
 
 
-def _put(mill: Mill, task: str, numbers: range) -> None:
-    mill.line.real.enqueue([NewJob(new_id(), task, f'{{"number":{number}}}') for number in numbers])
-    mill.line.real.notify(["ready:default"])
+def _put(harness: Harness, task: str, numbers: range) -> None:
+    harness.line.real.enqueue([NewJob(new_id(), task, f'{{"number":{number}}}') for number in numbers])
+    harness.line.real.notify(["ready:default"])
 
 
 @pytest.mark.long
 def test_an_idle_worker_makes_few_calls_to_the_server(postgres: Any, tmp_path: Path) -> None:
-    with new_database(postgres) as url, opened(url) as mill:
-        mill.app.task(name="work")(lambda: None)
-        with mill.worker():
-            eventually(lambda: mill.line.calls_of("sweep") > 0, 20)  # all duties have run once
-            mill.line.count_anew()
+    with new_database(postgres) as url, opened(url) as harness:
+        harness.app.task(name="work")(lambda: None)
+        with harness.worker():
+            eventually(lambda: harness.line.calls_of("sweep") > 0, 20)  # all duties have run once
+            harness.line.reset_counts()
             threading.Event().wait(6.0)
-            asked = mill.line.asked()
+            asked = harness.line.asked()
         assert sum(asked.values()) / 6.0 < 4.0, asked
         assert asked["claim"] + asked["step"] + asked["orders"] <= 2, asked

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_place, opened
+from tests.engine.harness import PATIENCE, STORES, Harness, Place, a_place, opened
 
 from tidemill import Cancel, Context, Fixed, PermanentError, Retry, Review, Snooze
 from tidemill.domain.states import ExecutionState, JobState
@@ -27,120 +27,122 @@ def place(request: pytest.FixtureRequest) -> Place:
 
 
 @pytest.fixture
-def mill(place: Place, tmp_path: Path) -> Iterator[Mill]:
-    with place(tmp_path) as url, opened(url) as mill:
-        yield mill
+def harness(place: Place, tmp_path: Path) -> Iterator[Harness]:
+    with place(tmp_path) as url, opened(url) as harness:
+        yield harness
 
 
 @pytest.fixture
-def small() -> Iterator[Mill]:
-    with opened() as mill:
-        yield mill
+def small() -> Iterator[Harness]:
+    with opened() as harness:
+        yield harness
 
 
 # ------------------------------------------------------------------------------------------- retries and signals
 
 
-def test_a_failing_job_is_retried_after_its_wait_and_finally_dead_lettered(mill: Mill) -> None:
+def test_a_failing_job_is_retried_after_its_wait_and_finally_dead_lettered(harness: Harness) -> None:
     begun: list[float] = []
 
-    @mill.app.task(retry=Fixed(max_attempts=3, wait=timedelta(milliseconds=300)))
+    @harness.app.task(retry=Fixed(max_attempts=3, wait=timedelta(milliseconds=300)))
     def fail() -> None:
-        begun.append(mill.clock.monotonic())
+        begun.append(harness.clock.monotonic())
         raise ValueError("no")
 
-    with mill.worker():
+    with harness.worker():
         job = fail.enqueue()
         with pytest.raises(JobFailed):
             job.result(PATIENCE)
     assert len(begun) == 3
     assert all(later - earlier >= 0.25 for earlier, later in pairwise(begun))
-    row = mill.row(job)
+    row = harness.row(job)
     assert (row.state, row.attempt) == (S.DEAD_LETTERED, 3)
     assert row.error is not None
     assert row.error.type == "ValueError"
-    assert [execution.state for execution in mill.executions(job)] == [E.FAILED] * 3
+    assert [execution.state for execution in harness.executions(job)] == [E.FAILED] * 3
 
 
-def test_the_exception_of_a_task_decides_its_next_state(mill: Mill) -> None:
+def test_the_exception_of_a_task_decides_its_next_state(harness: Harness) -> None:
     seen: Counter[str] = Counter()
 
-    @mill.app.task
+    @harness.app.task
     def permanent() -> None:
         raise PermanentError("never again")
 
-    @mill.app.task(retry=Fixed(max_attempts=2, wait=timedelta(hours=1)))
+    @harness.app.task(retry=Fixed(max_attempts=2, wait=timedelta(hours=1)))
     def again() -> str:
         seen["again"] += 1
         if seen["again"] == 1:
             raise Retry(after=SOON)
         return "second"
 
-    @mill.app.task
+    @harness.app.task
     async def snoozed(ctx: Context) -> int:
         seen["snoozed"] += 1
         if seen["snoozed"] < 3:
             raise Snooze(SOON)
         return ctx.attempt
 
-    @mill.app.task
+    @harness.app.task
     async def cancelled() -> None:
         raise Cancel("not needed")
 
-    @mill.app.task
+    @harness.app.task
     def nasty() -> None:
         raise SystemExit("out")
 
-    with mill.worker():
+    with harness.worker():
         jobs = {task: task.enqueue() for task in (permanent, again, snoozed, cancelled, nasty)}
         assert jobs[again].result(PATIENCE) == "second"
         assert jobs[snoozed].result(PATIENCE) == 1  # snoozed twice, and no attempt was used
-        mill.ends(jobs[permanent], jobs[cancelled])
-        mill.becomes(jobs[nasty], S.SCHEDULED)
-    row = mill.row(jobs[permanent])
+        harness.ends(jobs[permanent], jobs[cancelled])
+        harness.becomes(jobs[nasty], S.SCHEDULED)
+    row = harness.row(jobs[permanent])
     assert (row.state, row.attempt) == (S.FAILED, 1)
-    assert (mill.row(jobs[again]).attempt, mill.row(jobs[snoozed]).attempt) == (2, 1)
-    row = mill.row(jobs[cancelled])
+    assert (harness.row(jobs[again]).attempt, harness.row(jobs[snoozed]).attempt) == (2, 1)
+    row = harness.row(jobs[cancelled])
     assert (row.state, row.reason) == (S.CANCELLED, "not needed")
 
 
 @pytest.mark.parametrize("text", ["a\0b", "a\ud800b"])
-def test_a_reason_that_no_store_can_hold_is_replaced_and_the_signal_applies(mill: Mill, text: str) -> None:
-    @mill.app.task
+def test_a_reason_that_no_store_can_hold_is_replaced_and_the_signal_applies(
+    harness: Harness, text: str
+) -> None:
+    @harness.app.task
     def cancelled() -> None:
         raise Cancel(text)
 
-    @mill.app.task
+    @harness.app.task
     def snoozed() -> None:
         raise Snooze(timedelta(hours=1), text)
 
-    @mill.app.task
+    @harness.app.task
     def reviewed() -> None:
         raise Review(text)
 
-    with mill.worker():
+    with harness.worker():
         jobs = [task.enqueue() for task in (cancelled, snoozed, reviewed)]
         for job, state in zip(jobs, (S.CANCELLED, S.SCHEDULED, S.REVIEW_NEEDED), strict=True):
-            mill.becomes(job, state)
-    assert {mill.row(job).reason for job in jobs} <= {"a?b", "a\ufffdb"}
+            harness.becomes(job, state)
+    assert {harness.row(job).reason for job in jobs} <= {"a?b", "a\ufffdb"}
 
 
-def test_a_review_waits_for_a_decision(mill: Mill) -> None:
-    @mill.app.task
+def test_a_review_waits_for_a_decision(harness: Harness) -> None:
+    @harness.app.task
     def ask(number: int) -> None:
         raise Review("look at this", output={"number": number})
 
-    with mill.worker():
+    with harness.worker():
         first, second = ask.enqueue(1), ask.enqueue(2)
         for job in (first, second):
-            mill.becomes(job, S.REVIEW_NEEDED)
+            harness.becomes(job, S.REVIEW_NEEDED)
         first.approve("fine")
         second.reject("no")
-    assert (mill.state(first), mill.row(first).result) == (S.COMPLETED, '{"number":1}')
-    assert mill.state(second) is S.FAILED
+    assert (harness.state(first), harness.row(first).result) == (S.COMPLETED, '{"number":1}')
+    assert harness.state(second) is S.FAILED
 
 
-def test_a_retry_policy_that_raises_does_not_stop_other_jobs(small: Mill) -> None:
+def test_a_retry_policy_that_raises_does_not_stop_other_jobs(small: Harness) -> None:
     class Broken:
         max_attempts = 3
 
@@ -162,60 +164,60 @@ def test_a_retry_policy_that_raises_does_not_stop_other_jobs(small: Mill) -> Non
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\ud800", "x" * 100_000])
-def test_the_end_of_a_job_is_written_whatever_text_it_logs_or_raises(mill: Mill, text: str) -> None:
-    @mill.app.task(retry=None)
+def test_the_end_of_a_job_is_written_whatever_text_it_logs_or_raises(harness: Harness, text: str) -> None:
+    @harness.app.task(retry=None)
     def fail(ctx: Context) -> None:
         ctx.log(text, detail=text)
         ctx.progress(0.5, text)
         raise ValueError(text)
 
-    @mill.app.task(retry=None)
+    @harness.app.task(retry=None)
     async def answer(ctx: Context) -> str:
         ctx.log(text)
         return text
 
-    with mill.worker():
+    with harness.worker():
         failed, answered = fail.enqueue(), answer.enqueue()
-        assert mill.ends(failed)[0].state is S.FAILED
-        mill.ends(answered)
-    assert len(mill.lines(failed)) == 1
-    assert len(mill.lines(answered)) == 1
+        assert harness.ends(failed)[0].state is S.FAILED
+        harness.ends(answered)
+    assert len(harness.lines(failed)) == 1
+    assert len(harness.lines(answered)) == 1
 
 
 # ----------------------------------------------------------------------------------------------------- time
 
 
-def test_delayed_jobs_run_when_they_are_due(mill: Mill) -> None:
+def test_delayed_jobs_run_when_they_are_due(harness: Harness) -> None:
     began: dict[str, float] = {}
 
-    @mill.app.task
+    @harness.app.task
     def note(name: str) -> None:
-        began[name] = mill.clock.monotonic()
+        began[name] = harness.clock.monotonic()
 
-    with mill.worker():
-        at = mill.clock.monotonic()
+    with harness.worker():
+        at = harness.clock.monotonic()
         later = note.using(delay=timedelta(seconds=1)).enqueue("later")
         sooner = note.using(delay=timedelta(seconds=0.4)).enqueue("sooner")
-        mill.ends(later, sooner)
+        harness.ends(later, sooner)
     assert 0.35 <= began["sooner"] - at < began["later"] - at
     assert 0.95 <= began["later"] - at < 4.5  # sooner than a poll would find it
 
 
-def test_an_expired_job_is_cancelled_and_never_started(mill: Mill) -> None:
+def test_an_expired_job_is_cancelled_and_never_started(harness: Harness) -> None:
     ran: list[str] = []
     told: list[Event] = []
-    mill.app.events.subscribe("job.*", told.append)
+    harness.app.events.subscribe("job.*", told.append)
 
-    @mill.app.task
+    @harness.app.task
     def work(name: str) -> None:
         ran.append(name)
 
     gone = work.using(expires=timedelta(milliseconds=1)).enqueue("gone")
     threading.Event().wait(0.01)
-    with mill.runner():  # without the duty that cancels expired jobs too, and might be first
+    with harness.runner():  # without the duty that cancels expired jobs too, and might be first
         fresh = work.using(expires=timedelta(minutes=5)).enqueue("fresh")
-        mill.ends(gone, fresh)
+        harness.ends(gone, fresh)
     assert ran == ["fresh"]
-    assert (mill.state(gone), mill.row(gone).reason) == (S.CANCELLED, "expired")
+    assert (harness.state(gone), harness.row(gone).reason) == (S.CANCELLED, "expired")
     told_of = [event.name for event in told if event.job_id == gone.id]
     assert told_of == ["job.enqueued", "job.finished"]

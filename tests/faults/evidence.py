@@ -141,7 +141,7 @@ def gather(
 def _timetable(
     cluster: Cluster, plan: Plan, made: Schedule, until_at: datetime, effects: list[Effect]
 ) -> Timetable:
-    since_at = made.facts.since_at
+    since_at = made.row.since_at
     assert since_at is not None
     fires: list[Fired] = []
     before: datetime | None = None

@@ -96,7 +96,7 @@ def run(harness: Harness, seed: int, *, schedulers: int, seconds: float, rest: f
     verdict.expect(set(codes) == {0}, "a worker exits with 0 on SIGTERM", codes)
     effects = _effects(harness)
     for plan, schedule, until_at in zip(PLANS, made, stopped_at, strict=True):
-        since_at, own = schedule.facts.since_at, fires[plan.key]
+        since_at, own = schedule.row.since_at, fires[plan.key]
         assert since_at is not None
         check_each_second(verdict, plan, own, since_at, until_at)
         jobs = harness.jobs([fire.job_id for fire in own if fire.job_id is not None])

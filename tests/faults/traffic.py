@@ -228,7 +228,7 @@ class Operator:
             return False
         self.meddled.add(job.id)
         job.cancel("by the operator")
-        facts = job.facts
+        facts = job.row
         if job.id not in self.cancelled and (facts.state is JobState.CANCELLED or facts.state in HELD):
             self.cancelled[job.id] = Cancelled(
                 clock.monotonic(), facts.state is JobState.CANCELLED, facts.token

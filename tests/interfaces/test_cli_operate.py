@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from tests.interfaces.cli_kit import Shop, call, make_shop, terminal
 
-from tidemill.domain.cluster import Worker, WorkerState, holder_facts
+from tidemill.domain.cluster import Worker, WorkerState, holder_data
 from tidemill.domain.job import Progress, ProgressReport
 from tidemill.domain.lanes import ClaimRequest, Watermarks
 from tidemill.ids import new_id
@@ -195,7 +195,7 @@ def test_the_holder_of_a_lease_is_named(shop: Shop) -> None:
     (lease,) = shop.json("leases", "list")
     assert (lease["holder_name"], lease["holder_workers"]) == ("w1", [known["living"]])
     with shop.app() as app:
-        facts = {"holder": holder_facts("box-7", [living])}
+        facts = {"holder": holder_data("box-7", [living])}
         assert app.store.renew("duties", living, 1, ttl=HOUR, metadata=facts)
     assert "box-7 (supervises w1)" in shop.run("leases", "list").stdout
     (leader,) = shop.json("stats", "leaders")["rows"]

@@ -16,7 +16,7 @@ from rich.style import Style
 from rich.text import Text
 
 from tidemill.cli import screen
-from tidemill.cli.screen import STYLES, Column, print_facts, print_lines, size, table
+from tidemill.cli.screen import STYLES, Column, print_fields, print_lines, size, table
 
 JOBS = (
     Column("id"), Column("status"), Column("task", flexible=True), Column("queue", flexible=True),
@@ -165,7 +165,9 @@ def test_every_colour_is_readable_on_dark_and_on_light(word: str) -> None:
 
 def test_a_long_value_continues_below_its_start(said: Callable[[int], io.StringIO]) -> None:
     into = said(40)
-    print_facts([("task", "send"), ("reason", "the customer was not found in the register"), ("x", "a\n  b")])
+    print_fields(
+        [("task", "send"), ("reason", "the customer was not found in the register"), ("x", "a\n  b")]
+    )
     assert into.getvalue().splitlines() == [
         "task    send",
         "reason  the customer was not found in",
@@ -177,7 +179,7 @@ def test_a_long_value_continues_below_its_start(said: Callable[[int], io.StringI
 
 def test_an_id_is_not_wrapped_where_a_line_can_hold_it(said: Callable[[int], io.StringIO]) -> None:
     into = said(40)
-    print_facts([("correlation id", ID), ("task", "send")])
+    print_fields([("correlation id", ID), ("task", "send")])
     assert into.getvalue().splitlines() == ["correlation id", f"  {ID}", "task            send"]
     columns = (Column("name"), Column("worker"), Column("reason"), Column("last claim at"))
     lines = shown(40, columns, [["w1", ID, "none", "2m ago"]])
@@ -201,7 +203,7 @@ def test_continuation_lines_are_indented(said: Callable[[int], io.StringIO]) -> 
 
 def test_a_narrow_screen_loses_no_text(said: Callable[[int], io.StringIO]) -> None:
     into = said(12)
-    print_facts([("correlation id", "0123456789abcdef")])
+    print_fields([("correlation id", "0123456789abcdef")])
     assert "0123456789abcdef" in into.getvalue().replace("\n", "").replace(" ", "")
 
 

@@ -117,7 +117,7 @@ class VirtualWorker:
         self._registry, self._rng, self._on_gone = registry, rng, on_gone
         self._held: dict[int, HeldJob] = {}
         self._runs: list[Run] = []
-        self.tally = Counters()
+        self.counters = Counters()
         self.over = self.stopping = False
         self._kind = ExecutorLoad(LOOP, SLOTS, tuple(registry.names()))
         planner = Planner({LOOP: self._kind}, buffer=0.5, batch=BATCH)
@@ -146,8 +146,8 @@ class VirtualWorker:
             on_lost=lambda _: self._abandon(),
             random=rng,
         )
-        facts = {name: registry.get(name).facts for name in registry.names()}
-        duties = usual_duties(self.store, self.clock, self._policy_of, rng, facts_of=facts.get)
+        facts = {name: registry.get(name).data for name in registry.names()}
+        duties = usual_duties(self.store, self.clock, self._policy_of, rng, task_data_of=facts.get)
         watched = [replace(duty, run=self._watched(duty)) for duty in duties]
         self.duties = Duties(self.store, self.clock, id, watched, coordination=coordination, random=rng)
         name = short(id)

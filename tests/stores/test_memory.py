@@ -177,7 +177,7 @@ def test_a_verb_that_raises_changes_nothing(store: MemoryStore) -> None:
             [AuditEntry("ann", "a", "s", "default"), AuditEntry("ann", "b", "s", "default", {"x": object()})]
         )
 
-    assert raised.value.facts["ids"] == (second,)
+    assert raised.value.details["ids"] == (second,)
     assert first in before.held
     assert memory(store) == before
 
@@ -229,11 +229,11 @@ def test_mutating_passed_or_returned_values_does_not_change_the_store(store: Mem
 
 def test_a_listener_in_another_thread_wakes(store: MemoryStore) -> None:
     waiting = threading.Event()
-    ear = store.listen()
+    listener = store.listen()
 
     def listen() -> frozenset[str]:
         waiting.set()
-        return ear.wait(30)
+        return listener.wait(30)
 
     with ThreadPoolExecutor(1) as pool:
         topics = pool.submit(listen)
@@ -243,22 +243,22 @@ def test_a_listener_in_another_thread_wakes(store: MemoryStore) -> None:
 
 
 def test_a_listener_collects_topics_between_waits(store: MemoryStore) -> None:
-    ear, other = store.listen(), store.listen()
+    listener, other = store.listen(), store.listen()
     store.notify(["a", "b"])
     store.notify(["b", "c"])
-    assert ear.wait(0) == {"a", "b", "c"}
-    assert ear.wait(0) == frozenset()
-    ear.close()
-    ear.close()
+    assert listener.wait(0) == {"a", "b", "c"}
+    assert listener.wait(0) == frozenset()
+    listener.close()
+    listener.close()
     store.notify(["d"])
-    assert ear.wait(30) == frozenset()
+    assert listener.wait(30) == frozenset()
     assert other.wait(0) == {"a", "b", "c", "d"}
 
 
 def test_close_wakes_listeners_and_disables_every_verb(store: MemoryStore) -> None:
-    ear = store.listen()
+    listener = store.listen()
     with ThreadPoolExecutor(1) as pool:
-        topics = pool.submit(ear.wait, 30)
+        topics = pool.submit(listener.wait, 30)
         store.close()
         assert topics.result(timeout=10) == frozenset()
     store.close()

@@ -164,7 +164,7 @@ def test_an_existing_job_is_named_and_the_transaction_continues(store: Store) ->
         with pytest.raises(JobExists) as refused:
             store.enqueue([job])
         store.enqueue([other])
-    assert refused.value.facts["ids"] == {job.id}
+    assert refused.value.details["ids"] == {job.id}
     assert [row.id for row in store.get([other.id], tenant=ALL_TENANTS)] == [other.id]
 
 

@@ -168,7 +168,7 @@ def test_every_wrong_field_is_listed() -> None:
         error.message
         == "task backup: destination: Input should be a valid string (got int 1); size: Field required"
     )
-    assert error.facts == {
+    assert error.details == {
         "task": "backup",
         "errors": [
             {"field": "destination", "message": "Input should be a valid string (got int 1)"},
@@ -238,7 +238,7 @@ def test_long_values_are_shortened_in_the_message() -> None:
 def test_many_errors_are_cut_in_the_message_and_complete_in_the_facts() -> None:
     error = refusal(backup, "/b", 1, [1] * 1000)
     assert error.message.endswith("; and 980 more")
-    assert len(error.facts["errors"]) == 1000  # type: ignore[arg-type]
+    assert len(error.details["errors"]) == 1000  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("annotation", [float, Any, list[float], dict[str, float], float | None])

@@ -144,7 +144,7 @@ def test_an_annotation_that_cannot_be_resolved_is_named() -> None:
         "task backup: parameter when: the annotation 'OnlyWhileChecking' cannot be resolved "
         "(name 'OnlyWhileChecking' is not defined); define or import its names above the task"
     )
-    assert caught.value.facts == {"task": "backup", "parameter": "when"}
+    assert caught.value.details == {"task": "backup", "parameter": "when"}
     with pytest.raises(BadSettings, match="the return annotation 'OnlyWhileChecking' cannot be resolved"):
         result_codec("backup", unreturned)
 

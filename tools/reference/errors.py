@@ -13,7 +13,7 @@ HEAD = """# Error codes
 
 Every error of Tidemill is a class in `tidemill.errors` with a stable `code`.
 The HTTP API answers with the same code in a problem document (RFC 9457, `application/problem+json`), and the dashboard and the command line show its message.
-Details are attributes of the exception: `error.facts` has all of them.
+Details are attributes of the exception: `error.details` has all of them.
 
 A base class catches its whole group: `except StoreError` catches `StoreBusy` and the others below it.
 `UsageError` means that repeating the call will not help, `JobError` concerns one job, and `StoreError` concerns the database.

@@ -84,5 +84,5 @@ def _problem(job: JobRow, registry: Registry) -> str | None:
 
 
 def _faults(error: BadArguments) -> list[dict[str, object]]:
-    found = error.facts.get("errors")
+    found = error.details.get("errors")
     return found if isinstance(found, list) else []

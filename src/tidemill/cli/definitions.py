@@ -14,7 +14,7 @@ from tidemill.cli.screen import (
     Column,
     age,
     heading,
-    print_facts,
+    print_fields,
     print_json,
     print_lines,
     print_table,
@@ -76,7 +76,7 @@ def show(context: CommandContext, key: str, tenant: str | None) -> None:
             | {"versions": [definition_document(version.definition) for version in versions]}
         )
         return
-    print_facts(
+    print_fields(
         [
             ("definition", definition.key),
             ("name", definition.name or None),
@@ -110,7 +110,7 @@ def show(context: CommandContext, key: str, tenant: str | None) -> None:
 @with_context
 def enable(context: CommandContext, key: str, tenant: str | None) -> None:
     """Enable the schedules of a definition, from now on."""
-    _said(context, Definitions(context.client).enable(key, tenant=tenant), "enabled")
+    _print_result(context, Definitions(context.client).enable(key, tenant=tenant), "enabled")
 
 
 @definitions.command()
@@ -119,7 +119,7 @@ def enable(context: CommandContext, key: str, tenant: str | None) -> None:
 @with_context
 def disable(context: CommandContext, key: str, tenant: str | None) -> None:
     """Disable the schedules of a definition."""
-    _said(context, Definitions(context.client).disable(key, tenant=tenant), "disabled")
+    _print_result(context, Definitions(context.client).disable(key, tenant=tenant), "disabled")
 
 
 @definitions.command()
@@ -162,7 +162,7 @@ def remove(context: CommandContext, key: str, yes: bool, tenant: str | None) -> 
     if not yes:
         ask_first(f"remove definition {definition.key} of tenant {definition.tenant} with its schedules?")
     face.remove(key, tenant=definition.tenant)
-    _said(context, definition, "removed")
+    _print_result(context, definition, "removed")
 
 
 def _state(definition: Definition) -> str:
@@ -171,7 +171,7 @@ def _state(definition: Definition) -> str:
     return "enabled" if definition.enabled else "disabled"
 
 
-def _said(context: CommandContext, definition: Definition, word: str) -> None:
+def _print_result(context: CommandContext, definition: Definition, word: str) -> None:
     if context.as_json:
         print_json(definition_document(definition))
     else:

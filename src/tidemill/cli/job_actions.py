@@ -54,13 +54,13 @@ def cancel(
     if children and not ids:
         raise click.UsageError("--children needs the ids of jobs")
 
-    def each(job: Job[object]) -> object:
+    def cancel_one(job: Job[object]) -> object:
         return job.cancel(reason, children=children)
 
     def many(**conditions: Any) -> Acted:
         return context.jobs.cancel(reason=reason, **conditions)
 
-    _decide(context, "cancel", ids, where, allowed, each, many, yes=yes)
+    _decide(context, "cancel", ids, where, allowed, cancel_one, many, yes=yes)
 
 
 @click.command()
@@ -107,13 +107,13 @@ def change(
             "give the new priority with --priority, the new queue with --to-queue, or both"
         )
 
-    def each(job: Job[object]) -> object:
+    def change_one(job: Job[object]) -> object:
         return job.change(priority=priority, queue=to_queue)
 
     def many(**conditions: Any) -> Acted:
         return context.jobs.change(priority=priority, to_queue=to_queue, **conditions)
 
-    _decide(context, "change", ids, where, CHANGEABLE, each, many, yes=yes)
+    _decide(context, "change", ids, where, CHANGEABLE, change_one, many, yes=yes)
 
 
 @click.command("run-now")

@@ -102,7 +102,7 @@ def enqueue(
         _follow(context, job, quiet=context.as_json)
         return
     if context.as_json:
-        print_json(documents.job_document(job.refresh().facts, context.now()))
+        print_json(documents.job_document(job.refresh().row, context.now()))
     else:
         print_lines([(str(job.id), "")])
 
@@ -129,13 +129,13 @@ def _follow(context: CommandContext, job: Job[Any], *, quiet: bool) -> None:
             if quiet:
                 continue
             if context.as_json:
-                print_json_line(documents.job_document(seen.facts, context.now()))
+                print_json_line(documents.job_document(seen.row, context.now()))
             elif (line := _line(seen)) != last:
                 print_lines([(f"{stamp(context.now())} {line}", "")])
                 last = line
     if context.as_json:
         if quiet:
-            print_json(documents.job_document(job.facts, context.now()))
+            print_json(documents.job_document(job.row, context.now()))
     else:
         _outcome(job)
     if job.status is not JobState.COMPLETED:
@@ -160,7 +160,7 @@ def _bar(context: CommandContext, job: Job[Any]) -> None:
                 shown,
                 description=seen.status.value,
                 completed=seen.progress,
-                total=1.0 if seen.facts.progress is not None or seen.ended else None,
+                total=1.0 if seen.row.progress is not None or seen.ended else None,
                 amount=percent(seen.progress) if seen.status is JobState.RUNNING else "",
                 left="" if seen.eta is None else f"ends {age(max(seen.eta, now), now)}",
             )
@@ -173,7 +173,7 @@ def _words(context: CommandContext, job: Job[Any], now: datetime) -> str:
         return ": ".join(text for text in (job.stage, job.message) if text)
     if job.ended:
         return ""
-    first = explain(context.store, job.facts, now)[0]
+    first = explain(context.store, job.row, now)[0]
     return "" if first.code == "soon" else first.text
 
 
@@ -186,7 +186,7 @@ def _line(job: Job[Any]) -> str:
 
 def _outcome(job: Job[Any]) -> None:
     if job.status is JobState.COMPLETED:
-        value = documents.plain(job.facts.result)
+        value = documents.plain(job.row.result)
         print_lines([(f"{job.id} completed", STYLES["completed"])])
         if value is not None:
             print_lines([(value if isinstance(value, str) else json.dumps(value), "")])

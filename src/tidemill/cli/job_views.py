@@ -19,7 +19,7 @@ from tidemill.cli.screen import (
     clean,
     heading,
     percent,
-    print_facts,
+    print_fields,
     print_json,
     print_json_line,
     print_lines,
@@ -92,7 +92,7 @@ def list_jobs(context: CommandContext, where: Where, limit: int, cursor: str | N
     sort = "oldest" if oldest else "newest"
     page = context.jobs.list(limit=limit, cursor=cursor, sort=sort, **where.of(context))
     now = context.now()
-    rows = [job.facts for job in page.items]
+    rows = [job.row for job in page.items]
     if context.as_json:
         print_json({"items": [documents.job_document(job, now) for job in rows], "next": page.next})
         return
@@ -129,16 +129,16 @@ def show(context: CommandContext, id: str) -> None:
     kin = JobFilter(ALL_TENANTS, parent_id=job.id)
     children = context.store.jobs(kin, sort=Sort.OLDEST, limit=SOME_CHILDREN)
     if context.as_json:
-        document = documents.job_document(job.facts, now)
+        document = documents.job_document(job.row, now)
         document["executions"] = [documents.execution_document(execution) for execution in executions]
         document["logs"] = [documents.log_document(entry) for entry in lines]
         document["children"] = [documents.job_document(child, now) for child in children.items]
         print_json(document)
         return
-    print_facts(_facts(job.facts, now, origin(context.store, job.facts)))
-    if declared := _declared_stages(context, job.facts):
+    print_fields(_fields(job.row, now, origin(context.store, job.row)))
+    if declared := _declared_stages(context, job.row):
         heading("Stages")
-        _print_stages(context, job.facts, executions, declared)
+        _print_stages(context, job.row, executions, declared)
     if executions:
         heading("Executions")
         _print_executions(executions, now)
@@ -157,7 +157,7 @@ _INSTANTS = (
 )  # fmt: skip
 
 
-def _facts(job: JobRow, now: datetime, made_by: Origin) -> Iterator[tuple[str, object]]:
+def _fields(job: JobRow, now: datetime, made_by: Origin) -> Iterator[tuple[str, object]]:
     document = documents.job_document(job, now)
     yield "id", job.id
     yield "task", job.task
@@ -313,7 +313,7 @@ def _following(context: CommandContext, id: UUID, level: str | None) -> Iterator
 @with_context
 def why(context: CommandContext, id: str) -> None:
     """Explain why a job is not running."""
-    job = one(context, id).facts
+    job = one(context, id).row
     explanations = explain(context.store, job, context.now())
     if context.as_json:
         reasons = [{"code": reason.code, "text": reason.text} for reason in explanations]

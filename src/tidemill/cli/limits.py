@@ -15,7 +15,7 @@ from tidemill.cli.screen import (
     age,
     heading,
     percent,
-    print_facts,
+    print_fields,
     print_json,
     print_lines,
     print_table,
@@ -95,13 +95,13 @@ def show(context: CommandContext, name: str) -> None:
         print_json(limit_document(limit))
         return
     now = context.now()
-    print_facts(_facts(context, limit, now))
+    print_fields(_fields(context, limit, now))
     if limit.keys:
         heading("Keys")
         print_table(USES, use_rows(limit.keys, now), empty="")
 
 
-def _facts(context: CommandContext, limit: LimitState, now: datetime) -> Iterator[tuple[str, object]]:
+def _fields(context: CommandContext, limit: LimitState, now: datetime) -> Iterator[tuple[str, object]]:
     code = context.limits.declared().get(limit.rule.name)
     yield "limit", limit.name
     if limit.name != limit.rule.name:

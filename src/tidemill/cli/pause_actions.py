@@ -31,7 +31,7 @@ def pause(context: CommandContext, kind: PauseKind, names: tuple[str, ...], reas
     now = context.now()
     for name, pause in standing.items():
         if name in before:
-            print_lines([(f"{what(pause)} is paused already ({said(pause, now)})", "")])
+            print_lines([(f"{what(pause)} is paused already ({pause_words(pause, now)})", "")])
         else:
             print_lines([(f"{what(pause)} is paused; running jobs continue", "")])
 
@@ -64,7 +64,7 @@ def way_back(pause: Pause) -> str:
     return f"tidemill {pause.kind}s resume {shlex.quote(pause.name)}"
 
 
-def said(pause: Pause | None, now: datetime) -> str | None:
+def pause_words(pause: Pause | None, now: datetime) -> str | None:
     """Describe a pause in a few words; None without one."""
     if pause is None:
         return None

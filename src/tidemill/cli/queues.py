@@ -33,7 +33,7 @@ def queue_rows(queues: Iterable[QueueStats], now: datetime) -> list[list[object]
             queue.name,
             thousands(queue.pending),
             None if queue.oldest_at is None else span(now - queue.oldest_at),
-            pause_actions.said(queue.pause, now),
+            pause_actions.pause_words(queue.pause, now),
         ]
         for queue in queues
     ]

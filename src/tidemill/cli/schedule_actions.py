@@ -118,7 +118,9 @@ def add(
     made = Schedules(context.client).add(
         task, trigger, key, args=arguments, misfire=read_misfire(misfire), enabled=not paused, **chosen
     )
-    _said(context, made, f"schedule {made.key} is added: {made.words}, next {stamp(made.next_fire_at)}")
+    _print_result(
+        context, made, f"schedule {made.key} is added: {made.words}, next {stamp(made.next_fire_at)}"
+    )
 
 
 @click.command()
@@ -221,7 +223,7 @@ def remove(context: CommandContext, key: str, force: bool, yes: bool, tenant: st
     if not yes:
         ask_first(f"remove schedule {schedule.key} of task {schedule.task}, tenant {schedule.tenant}?")
     face.remove(schedule.id, force=force, tenant=schedule.tenant)
-    _said(context, schedule, f"schedule {schedule.key} is removed")
+    _print_result(context, schedule, f"schedule {schedule.key} is removed")
 
 
 @click.command()
@@ -324,7 +326,7 @@ def read_misfire(text: str) -> Misfire:
     )
 
 
-def _said(context: CommandContext, schedule: Schedule, words: str) -> None:
+def _print_result(context: CommandContext, schedule: Schedule, words: str) -> None:
     if context.as_json:
         print_json(schedule_document(schedule))
     else:

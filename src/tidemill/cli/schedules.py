@@ -19,7 +19,7 @@ from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import instant as an_instant
 from tidemill.cli.schedule_actions import add, backfill, pause, remove, resume, sync, trigger
-from tidemill.cli.screen import Column, age, heading, print_facts, print_json, print_table, stamp
+from tidemill.cli.screen import Column, age, heading, print_fields, print_json, print_table, stamp
 from tidemill.client.documents import fire_document, instant, schedule_document
 from tidemill.client.schedules.api import Schedules
 from tidemill.client.schedules.schedule import Schedule
@@ -75,7 +75,7 @@ def show(context: CommandContext, key: str, count: int, tenant: str) -> None:
         print_json(schedule_document(schedule) | {"fires": [fire_document(fire) for fire in fires]})
         return
     now = context.now()
-    print_facts(
+    print_fields(
         [
             ("schedule", schedule.key),
             ("task", schedule.task),
@@ -88,7 +88,7 @@ def show(context: CommandContext, key: str, count: int, tenant: str) -> None:
             ("last", _both(schedule.last_fire_at, schedule.timezone, now)),
             ("arguments", json.dumps(schedule.args) if schedule.args else None),
             ("options", json.dumps(schedule.options) if schedule.options else None),
-            ("misfire", _misfire(schedule.facts.misfire)),
+            ("misfire", _misfire(schedule.row.misfire)),
             ("overlap", schedule.overlap),
             ("scope", schedule.scope.value),
             (

@@ -340,7 +340,7 @@ def put(text: Text, hang: int = 0) -> None:
         click.echo(text.plain)
 
 
-def print_facts(rows: Iterable[tuple[str, object]]) -> None:
+def print_fields(rows: Iterable[tuple[str, object]]) -> None:
     """Print names and values, one per line, without None values. On a terminal, long values wrap with an indent."""
     shown = [(name, clean(value, lines=True)) for name, value in rows if value is not None]
     width = max((len(name) for name, _ in shown), default=0)

@@ -12,7 +12,7 @@ from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.limits import USES, use_rows
 from tidemill.cli.parsers import duration
 from tidemill.cli.queues import QUEUES, queue_document, queue_rows
-from tidemill.cli.screen import Column, heading, print_facts, print_json, print_table, span, thousands
+from tidemill.cli.screen import Column, heading, print_fields, print_json, print_table, span, thousands
 from tidemill.client.documents import instant, limit_document, pause_document
 from tidemill.client.stats.loads import Stats, gather
 from tidemill.domain.records import PauseKind
@@ -81,7 +81,7 @@ def stats(
         empty="",
     )
     heading("Now")
-    print_facts(_now(gathered, now))
+    print_fields(_now(gathered, now))
 
 
 def _now(stats: Stats, now: datetime) -> Iterator[tuple[str, object]]:
@@ -91,7 +91,7 @@ def _now(stats: Stats, now: datetime) -> Iterator[tuple[str, object]]:
     yield "oldest pending", None if oldest is None else span(now - oldest)
     for pause in stats.pauses:
         if pause.kind is not PauseKind.QUEUE:
-            yield "paused", f"{pause_actions.what(pause)}, {pause_actions.said(pause, now)}"
+            yield "paused", f"{pause_actions.what(pause)}, {pause_actions.pause_words(pause, now)}"
 
 
 def workers_line(stats: Stats) -> str:

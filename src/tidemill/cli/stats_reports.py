@@ -16,7 +16,7 @@ from tidemill.cli.screen import (
     Column,
     age,
     percent,
-    print_facts,
+    print_fields,
     print_json,
     print_lines,
     print_table,
@@ -91,7 +91,7 @@ def show(context: CommandContext, name: str, options: dict[str, Any]) -> None:
         _print(report, name)
     else:
         now = context.now()
-        print_facts(
+        print_fields(
             (field.name.replace("_", " "), _cell(field.name, getattr(report, field.name), now))
             for field in fields(report)
         )

@@ -16,7 +16,7 @@ from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import (
     Column,
     heading,
-    print_facts,
+    print_fields,
     print_json,
     print_lines,
     print_table,
@@ -80,7 +80,7 @@ def list_tasks(context: CommandContext, tenant: str) -> None:
                 *(thousands(counts[name].get(state, 0)) for state in SHOWN),
                 task and task.options.retry.max_attempts,
                 task and span(task.options.timeout),
-                pause_actions.said(pauses.get(name), now),
+                pause_actions.pause_words(pauses.get(name), now),
                 task and task.summary,
             ]
         )
@@ -109,8 +109,8 @@ def show(context: CommandContext, name: str, tenant: str) -> None:
     if task is not None:
         lines += _option_lines(task)
     lines.append(("set", set_words(task_setting(context, name), task_rule(context, name))))
-    lines.append(("paused", pause_actions.said(pause, context.now())))
-    print_facts(lines)
+    lines.append(("paused", pause_actions.pause_words(pause, context.now())))
+    print_fields(lines)
     if task is not None:
         heading("Arguments")
         _print_arguments(task.arguments.schema())

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Facts = Mapping[str, object]
+AuditData = Mapping[str, object]
 
 HIDDEN = "***"
 """Replaces confidential values in the audit."""
@@ -83,8 +83,8 @@ def who() -> str:
 def os_user() -> str:
     """Return the operating system user that runs this program."""
     for name in ("USER", "USERNAME", "LOGNAME"):
-        if said := os.environ.get(name, "").strip():
-            return said if said.isprintable() else "unknown"
+        if user := os.environ.get(name, "").strip():
+            return user if user.isprintable() else "unknown"
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):  # a user id without a name, as in containers
@@ -114,8 +114,8 @@ def note(
     subject: str,
     tenant: str,
     *,
-    before: Facts | None = None,
-    after: Facts | None = None,
+    before: AuditData | None = None,
+    after: AuditData | None = None,
     by: str | None = None,
     now: datetime | None = None,
 ) -> None:
@@ -142,8 +142,8 @@ class TenantApi(StoreApi):
 
 
 def difference(
-    before: Facts | None, after: Facts | None, hidden: Sequence[str] = ()
-) -> tuple[Facts | None, Facts | None]:
+    before: AuditData | None, after: AuditData | None, hidden: Sequence[str] = ()
+) -> tuple[AuditData | None, AuditData | None]:
     """Return the changed values before and after an action: the same names with old and new values.
 
     >>> difference({"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 5, "c": 4}, hidden=["c"])
@@ -152,11 +152,11 @@ def difference(
     old, new = before or {}, after or {}
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
 
-    def side(facts: Facts | None) -> Facts | None:
-        if facts is None:
+    def side(data: AuditData | None) -> AuditData | None:
+        if data is None:
             return None
         return {
-            name: HIDDEN if name in hidden and facts.get(name) is not None else facts.get(name)
+            name: HIDDEN if name in hidden and data.get(name) is not None else data.get(name)
             for name in names
         }
 
@@ -171,11 +171,11 @@ def plain(value: object) -> object:
         case str():
             return str(value)
         case Mapping():
-            return {str(name): plain(each) for name, each in value.items()}
+            return {str(name): plain(item) for name, item in value.items()}
         case list() | tuple():
-            return [plain(each) for each in value]
+            return [plain(item) for item in value]
         case set() | frozenset():
-            return sorted(str(each) for each in value)
+            return sorted(str(item) for item in value)
         case datetime():
             return value.isoformat()
         case _:
@@ -188,11 +188,11 @@ def enqueued_entries(jobs: Sequence[NewJob], written: Sequence[Enqueued], by: st
     if not made:
         return []
     first = made[0]
-    facts: dict[str, object] = {"task": first.task, "queue": first.queue, "priority": first.priority}
+    data: dict[str, object] = {"task": first.task, "queue": first.queue, "priority": first.priority}
     if len(made) == 1:
-        return [AuditEntry(by, "job.enqueued", f"job:{first.id}", first.tenant, None, facts)]
-    facts |= {"done": len(made), "ids": [str(job.id) for job in made[:NAMED]]}
-    return [AuditEntry(by, "jobs.enqueued", "jobs", first.tenant, None, facts)]
+        return [AuditEntry(by, "job.enqueued", f"job:{first.id}", first.tenant, None, data)]
+    data |= {"done": len(made), "ids": [str(job.id) for job in made[:NAMED]]}
+    return [AuditEntry(by, "jobs.enqueued", "jobs", first.tenant, None, data)]
 
 
 BATCH = 1_000
@@ -278,7 +278,7 @@ class Audit(TenantApi):
 FRESH = 5.0
 """Seconds for which a lookup is cached."""
 
-KNOWN = 1_000
+CACHE_SIZE = 1_000
 """Maximum number of cached keys, and of cached unknown ids."""
 
 _ATTEMPTS = 20
@@ -299,7 +299,7 @@ class Keys(StoreApi):
         self._dice = dice
         self._lock = threading.Lock()
         # Separate caches, so that an attacker who tries many ids cannot evict real keys.
-        self._known: OrderedDict[str, tuple[Key, float]] = OrderedDict()
+        self._keys_by_id: OrderedDict[str, tuple[Key, float]] = OrderedDict()
         self._unknown: OrderedDict[str, float] = OrderedDict()
         self._any: tuple[bool, float] | None = None
 
@@ -340,7 +340,7 @@ class Keys(StoreApi):
             with self._store.transaction():
                 if self._store.put_keys([key], now=self._pin):
                     continue  # the id is taken
-                self._note("created", key, None, _facts(key))
+                self._note("created", key, None, _data(key))
             self._forget(id)
             self._tell(["change"])
             (stored,) = self._store.keys([id])
@@ -405,14 +405,14 @@ class Keys(StoreApi):
         at = self._client.clock.monotonic()
         found = self._store.keys([id])
         with self._lock:  # timestamped before the read, because the result may be that old
-            self._known.pop(id, None)
+            self._keys_by_id.pop(id, None)
             self._unknown.pop(id, None)
             if found:
-                self._known[id] = (found[0], at)
+                self._keys_by_id[id] = (found[0], at)
             else:
                 self._unknown[id] = at
-            for memory in (self._known, self._unknown):
-                while len(memory) > KNOWN:
+            for memory in (self._keys_by_id, self._unknown):
+                while len(memory) > CACHE_SIZE:
                     memory.popitem(last=False)
         return found[0] if found else None
 
@@ -420,14 +420,14 @@ class Keys(StoreApi):
         """Return whether the cache has an answer for this id, and the key; None if there is no such key."""
         at = self._client.clock.monotonic()
         with self._lock:
-            known, missing = self._known.get(id), self._unknown.get(id)
+            known, missing = self._keys_by_id.get(id), self._unknown.get(id)
         if known is not None and at - known[1] < FRESH:
             return True, known[0]
         return missing is not None and at - missing < FRESH, None
 
     def _forget(self, id: str) -> None:
         with self._lock:
-            self._known.pop(id, None)
+            self._keys_by_id.pop(id, None)
             self._unknown.pop(id, None)
             self._any = None
 
@@ -476,7 +476,7 @@ def _role(given: Role | str) -> Role:
         raise BadSettings(f"there is no role {given!r}; there are {', '.join(Role)}", option="role") from None
 
 
-def _facts(key: Key) -> dict[str, object]:
+def _data(key: Key) -> dict[str, object]:
     return {
         "name": key.name,
         "role": key.role.value,

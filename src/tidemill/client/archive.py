@@ -20,8 +20,8 @@ from uuid import UUID
 from tidemill.client._base import async_twin
 from tidemill.client.access import NAMED, note
 from tidemill.client.enqueue.options import id_of
-from tidemill.domain.archive_totals import LEASE, MOST_POLICIES, PolicySums, lease_facts, read_sums
-from tidemill.domain.cluster import holder_facts
+from tidemill.domain.archive_totals import LEASE, MOST_POLICIES, PolicySums, lease_data, read_sums
+from tidemill.domain.cluster import holder_data
 from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.filters import ALL_TENANTS, Page, Sort
 from tidemill.domain.job import Execution, JobRow, LogEntry
@@ -259,8 +259,8 @@ class ArchiveRunner:
         self._sums = sums
 
     def _renew(self, sums: dict[str, PolicySums], at: datetime) -> None:
-        facts = lease_facts(sums, at=at, took=self._took())
-        facts["holder"] = holder_facts(f"{socket.gethostname()}-{os.getpid()}", ())
+        facts = lease_data(sums, at=at, took=self._took())
+        facts["holder"] = holder_data(f"{socket.gethostname()}-{os.getpid()}", ())
         kept = self._source.renew(LEASE, self._holder, self._term, ttl=TTL, metadata=facts, now=self._pin)
         if not kept:
             raise LeaseLost(

@@ -58,7 +58,7 @@ class Control(StoreApi):
                 self._note(
                     f"{target[0]}.paused", _subject(*target), _whose(*target), None, {"reason": reason}
                 )
-            standing = new or [each for each in self._store.pauses() if (each.kind, each.name) == target]
+            standing = new or [pause for pause in self._store.pauses() if (pause.kind, pause.name) == target]
         if not standing:
             return self.pause(kind, name, reason=reason)  # the existing pause ended in between
         self._tell(["change"])
@@ -132,14 +132,14 @@ class Control(StoreApi):
 
     def _worker(self, id: UUID | str) -> Worker:
         now = self._now()
-        found = next((each for each in self._store.workers() if str(each.id) == str(id)), None)
+        found = next((worker for worker in self._store.workers() if str(worker.id) == str(id)), None)
         if found is None or not is_living(found, now):
             raise WorkerNotFound(f"no living worker has the id {str(id)!r}; see tidemill workers list", id=id)
         return found
 
     def release(self, lease: str) -> bool:
         """Release a lease from its holder, so that another process can acquire it; return False if it was not held."""
-        found = next((each for each in self._store.leases() if each.name == lease), None)
+        found = next((row for row in self._store.leases() if row.name == lease), None)
         if found is None:
             raise LeaseNotFound(f"there is no lease {lease!r}; see tidemill leases list", name=lease)
         if found.holder is None:
@@ -269,7 +269,7 @@ def _shown(setting: Setting) -> dict[str, object]:
 
 def setting_of(task: str, settings: Iterable[Setting]) -> Mapping[str, Any]:
     """Return the ``max_attempts`` and ``timeout`` that are set for a task, without its limit."""
-    found = next((each.value for each in settings if each.key == TASK_SETTING + task), None)
+    found = next((setting.value for setting in settings if setting.key == TASK_SETTING + task), None)
     return found if isinstance(found, Mapping) else {}
 
 

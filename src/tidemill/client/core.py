@@ -145,8 +145,10 @@ class Client:
         if self.events.wanted:
             now, by = self.clock.now(), who()
             for job in jobs:
-                facts = {"by": by, **data}
-                self.events.publish(Event(name, now, job.id, job.task, job.tenant, job.state, facts))
+                data_with_actor = {"by": by, **data}
+                self.events.publish(
+                    Event(name, now, job.id, job.task, job.tenant, job.state, data_with_actor)
+                )
 
     # Reading ---------------------------------------------------------------------------------------------------------
 

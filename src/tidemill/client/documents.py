@@ -72,7 +72,7 @@ def job_document(job: JobRow, now: datetime) -> dict[str, object]:
 
     A page holds hundreds of jobs, so this function skips conversions wherever a field is empty.
     """
-    said, details, id, state = job.progress, job.details, str(job.id), job.state
+    progress, details, id, state = job.progress, job.details, str(job.id), job.state
     created_at = instant(job.created_at)
     ended = job.result is not None
     return {
@@ -98,12 +98,12 @@ def job_document(job: JobRow, now: datetime) -> dict[str, object]:
         "cancel_reason": job.cancel_reason,
         "progress": fraction_done(job),
         "progress_percent": percent_done(job),
-        "updated_at": None if said is None else instant(said.at),
-        "message": None if said is None else said.message,
-        "step": None if said is None else said.step,
-        "total": None if said is None else said.total,
-        "stage": None if said is None else said.stage,
-        "eta": None if said is None else instant(eta_of(job, now)),
+        "updated_at": None if progress is None else instant(progress.at),
+        "message": None if progress is None else progress.message,
+        "step": None if progress is None else progress.step,
+        "total": None if progress is None else progress.total,
+        "stage": None if progress is None else progress.stage,
+        "eta": None if progress is None else instant(eta_of(job, now)),
         "value": plain(job.result) if ended and state is JobState.COMPLETED else None,
         "output": plain(job.result) if ended and state is JobState.REVIEW_NEEDED else None,
         "error": None if job.error is None else error_document(job.error),
@@ -123,23 +123,23 @@ def job_document(job: JobRow, now: datetime) -> dict[str, object]:
     }
 
 
-def archived_document(found: ArchivedJob) -> dict[str, object]:
+def archived_document(archived: ArchivedJob) -> dict[str, object]:
     """Return the document of one archived job, including the full archived content."""
-    content: dict[str, Any] = json.loads(found.document)
+    content: dict[str, Any] = json.loads(archived.document)
     return {
-        "id": str(found.id),
-        "task": found.task,
-        "status": found.state.value,
-        "tenant": found.tenant,
-        "queue": found.queue,
-        "created_at": instant(found.created_at),
-        "finished_at": instant(found.finished_at),
-        "archived_at": instant(found.archived_at),
-        "correlation_id": found.correlation_id or str(found.id),
-        "parent_id": None if found.parent_id is None else str(found.parent_id),
-        "tier": found.tier,
-        "policy": found.policy,
-        "sound": found.sound,
+        "id": str(archived.id),
+        "task": archived.task,
+        "status": archived.state.value,
+        "tenant": archived.tenant,
+        "queue": archived.queue,
+        "created_at": instant(archived.created_at),
+        "finished_at": instant(archived.finished_at),
+        "archived_at": instant(archived.archived_at),
+        "correlation_id": archived.correlation_id or str(archived.id),
+        "parent_id": None if archived.parent_id is None else str(archived.parent_id),
+        "tier": archived.tier,
+        "policy": archived.policy,
+        "sound": archived.sound,
         "document": content,
     }
 
@@ -196,10 +196,10 @@ def worker_document(worker: Worker, now: datetime, held: int) -> dict[str, objec
 
 def duties_of(lease: Lease) -> dict[str, Mapping[str, Any]]:
     """Return the status that the lease holder reports for each of its duties."""
-    said = lease.metadata.get("duties", lease.metadata)
-    if not isinstance(said, Mapping):
+    duties = lease.metadata.get("duties", lease.metadata)
+    if not isinstance(duties, Mapping):
         return {}
-    return {str(name): facts for name, facts in said.items() if isinstance(facts, Mapping)}
+    return {str(name): row for name, row in duties.items() if isinstance(row, Mapping)}
 
 
 def current_duties(lease: Lease, now: datetime) -> dict[str, Mapping[str, Any]]:
@@ -225,7 +225,7 @@ def lease_document(lease: Lease, now: datetime, workers: Iterable[Worker]) -> di
         "acquired_at": instant(lease.acquired_at),
         "beat_at": instant(lease.beat_at),
         "expires_at": instant(lease.expires_at),
-        "duties": {name: dict(facts) for name, facts in current_duties(lease, now).items()},
+        "duties": {name: dict(row) for name, row in current_duties(lease, now).items()},
     }
 
 
@@ -279,34 +279,34 @@ def audit_document(record: AuditRecord) -> dict[str, object]:
     }
 
 
-def schedule_document(found: Schedule) -> dict[str, object]:
+def schedule_document(schedule: Schedule) -> dict[str, object]:
     """Return the document of one schedule."""
-    facts = found.facts
+    row = schedule.row
     return {
-        "id": str(facts.id),
-        "key": facts.key,
-        "task": facts.task,
-        "tenant": facts.tenant,
-        "definition_id": None if facts.definition_id is None else str(facts.definition_id),
-        "trigger": dict(facts.trigger),
-        "words": found.words,
-        "timezone": facts.timezone,
-        "calendar": facts.calendar,
-        "exclude": facts.exclude,
-        "args": plain(facts.args),
-        "options": found.options,
-        "misfire": facts.misfire,
-        "overlap": facts.overlap,
-        "scope": facts.scope.value,
-        "source": facts.source.value,
-        "app": found.app,
-        "enabled": facts.enabled,
-        "note": facts.note,
-        "broken": found.broken,
-        "created_at": instant(facts.created_at),
-        "updated_at": instant(facts.updated_at),
-        "last_fire_at": instant(facts.last_fire_at),
-        "next_fire_at": instant(found.next_fire_at),
+        "id": str(row.id),
+        "key": row.key,
+        "task": row.task,
+        "tenant": row.tenant,
+        "definition_id": None if row.definition_id is None else str(row.definition_id),
+        "trigger": dict(row.trigger),
+        "words": schedule.words,
+        "timezone": row.timezone,
+        "calendar": row.calendar,
+        "exclude": row.exclude,
+        "args": plain(row.args),
+        "options": schedule.options,
+        "misfire": row.misfire,
+        "overlap": row.overlap,
+        "scope": row.scope.value,
+        "source": row.source.value,
+        "app": schedule.app,
+        "enabled": row.enabled,
+        "note": row.note,
+        "broken": schedule.broken,
+        "created_at": instant(row.created_at),
+        "updated_at": instant(row.updated_at),
+        "last_fire_at": instant(row.last_fire_at),
+        "next_fire_at": instant(schedule.next_fire_at),
     }
 
 
@@ -322,46 +322,46 @@ def fire_document(fire: Fired) -> dict[str, object]:
     }
 
 
-def definition_document(found: Definition) -> dict[str, object]:
+def definition_document(definition: Definition) -> dict[str, object]:
     """Return the document of one definition."""
     return {
-        "id": str(found.id),
-        "key": found.key,
-        "name": found.name,
-        "task": found.task,
-        "tenant": found.tenant,
-        "version": found.version,
-        "args": plain(found.args),
-        "settings": dict(found.settings),
-        "notifications": dict(found.notifications),
-        "owner": found.owner,
-        "enabled": found.enabled,
-        "created_at": instant(found.created_at),
-        "created_by": found.created_by,
-        "updated_at": instant(found.updated_at),
-        "deleted_at": instant(found.deleted_at),
+        "id": str(definition.id),
+        "key": definition.key,
+        "name": definition.name,
+        "task": definition.task,
+        "tenant": definition.tenant,
+        "version": definition.version,
+        "args": plain(definition.args),
+        "settings": dict(definition.settings),
+        "notifications": dict(definition.notifications),
+        "owner": definition.owner,
+        "enabled": definition.enabled,
+        "created_at": instant(definition.created_at),
+        "created_by": definition.created_by,
+        "updated_at": instant(definition.updated_at),
+        "deleted_at": instant(definition.deleted_at),
     }
 
 
-def limit_document(found: LimitState) -> dict[str, object]:
+def limit_document(limit: LimitState) -> dict[str, object]:
     """Return the document of one limit: its rule, its usage and its keys."""
-    rule = found.rule
+    rule = limit.rule
     return {
-        "name": found.name,
+        "name": limit.name,
         "kind": rule.kind.value,
         "max": rule.max,
         "per": seconds(rule.per),
         "burst": rule.burst,
-        "used": found.used,
-        "room": found.room,
-        "opens_at": instant(found.opens_at),
-        "phase": None if found.phase is None else found.phase.value,
+        "used": limit.used,
+        "room": limit.room,
+        "opens_at": instant(limit.opens_at),
+        "phase": None if limit.phase is None else limit.phase.value,
         "pinned": rule.pinned,
         "changed_at": instant(rule.changed_at),
         "changed_by": rule.changed_by,
         "keys": [
             {"name": key.name, "used": key.used, "room": key.room, "opens_at": instant(key.opens_at)}
-            for key in found.keys
+            for key in limit.keys
         ],
     }
 

@@ -17,7 +17,7 @@ from tidemill.client.jobs.why import Reason, explain
 from tidemill.client.limits import waiting_lanes
 from tidemill.client.stats import loads
 from tidemill.client.stats.loads import (
-    QueueFacts,
+    QueueCounts,
     QueueLoads,
     QueueStats,
     TaskLoads,
@@ -173,21 +173,21 @@ class Inspection(StoreApi):
         """Return the queues with pending jobs, the paused queues, and the queues in ``also``, sorted by name."""
         return queue_stats(self._store, tenant=tenant, also=also)
 
-    def queue_facts(self, now: datetime, *, tenant: str) -> QueueFacts:
+    def queue_counts(self, now: datetime, *, tenant: str) -> QueueCounts:
         """Read the figures that ``queue_loads`` needs."""
-        return loads.queue_facts(self._store, now, tenant=tenant)
+        return loads.queue_counts(self._store, now, tenant=tenant)
 
     def queue_loads(
         self,
         now: datetime,
-        facts: QueueFacts,
+        counts: QueueCounts,
         *,
         tenant: str,
         also: Iterable[str] = (),
         named: str | None = None,
     ) -> QueueLoads:
         """Return the load of each active queue, or of the ``named`` one."""
-        return loads.queue_loads(self._store, now, tenant=tenant, also=also, named=named, facts=facts)
+        return loads.queue_loads(self._store, now, tenant=tenant, also=also, named=named, counts=counts)
 
     def task_names(self, now: datetime, *, tenant: str, crowd: UnfinishedCounts | None = None) -> set[str]:
         """Return the tasks that occur in the store."""
@@ -211,7 +211,7 @@ class Inspection(StoreApi):
 
     def latest_ends(self, task: str, *, tenant: str, limit: int) -> list[EndedTiming]:
         """Return the timing of a task's latest ended jobs, newest first."""
-        return self._store.lately([task], tenant=tenant, each=limit)
+        return self._store.lately([task], tenant=tenant, per_task=limit)
 
     def waiting_tenants(self) -> set[str]:
         """Return the tenants with waiting jobs."""

@@ -20,7 +20,7 @@ from tidemill.domain.lanes import LaneKey
 from tidemill.domain.limits import ENDLESS, LimitKind, Rule, Rules, Use, is_lifted, opens_at, room, rule_of
 from tidemill.errors import LimitNotFound, StoreBusy
 from tidemill.stores.base import Store
-from tidemill.tasks.limit_rules import EACH, check_known, rule_for, scope_of
+from tidemill.tasks.limit_rules import PER_NAME, check_known, rule_for, scope_of
 from tidemill.tasks.limits import rule_name, rules_of_all
 
 NO_LIMIT = "no limit"
@@ -124,7 +124,7 @@ def limit_states(store: Store, now: datetime, *, keyed: Collection[str] = ()) ->
             found.append(_depth_state(store, rule, rules))
             continue
         state = state_of(name, rule, own[name], now)
-        if name in EACH or name in keyed or name in keys:
+        if name in PER_NAME or name in keyed or name in keys:
             shown = keys.get(name, [])
             used = sum(key.used for key in shown)
             state = replace(state, used=used, room=None, opens_at=None, keys=tuple(shown[:MOST_KEYS]))
@@ -149,7 +149,7 @@ def limit_state(store: Store, name: str, now: datetime, *, keyed: Collection[str
 
 
 def _depth_state(store: Store, rule: Rule, rules: Rules) -> LimitState:
-    if rule.name not in EACH:
+    if rule.name not in PER_NAME:
         return _depth_of(store, rule.name, rule)
     at = 0 if rule.name == "depth/queue" else 1
     places = sorted({key[at] for key in waiting_lanes(store)})[:MOST_QUEUES]
@@ -319,7 +319,7 @@ class Limits(StoreApi):
     def _note(self, verb: str, name: str, old: Rule | None, new: Rule | None) -> None:
         scope, _, rest = name.removeprefix("depth/").partition("/")
         tenant = rest if scope == "tenant" and rest else ALL_TENANTS
-        was, now = difference(_facts(old), _facts(new))
+        was, now = difference(_data(old), _data(new))
         note(self._store, f"limit.{verb}", f"limit:{name}", tenant, before=was, after=now, now=self._pin)
 
     # Async twins -------------------------------------------------------------------------------------------------------
@@ -332,7 +332,7 @@ class Limits(StoreApi):
     areset_breaker = async_twin(reset_breaker)
 
 
-def _facts(rule: Rule | None) -> dict[str, object] | None:
+def _data(rule: Rule | None) -> dict[str, object] | None:
     if rule is None or is_lifted(rule):
         return None
     per = None if rule.per is None else rule.per.total_seconds()

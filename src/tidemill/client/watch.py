@@ -68,7 +68,7 @@ class Changes:
         return end
 
     def _loop(self) -> None:
-        said = float("-inf")
+        warned_at = float("-inf")
         listener: Listener | None = None
         while True:
             with self._lock:
@@ -82,10 +82,10 @@ class Changes:
                     self._listener = self._store.listen()
                     # Subscribers may have read before this listener existed, and would miss changes made in between.
                     topics = frozenset({"change"})
-                if time.monotonic() - said > _SAY_AGAIN:
+                if time.monotonic() - warned_at > _SAY_AGAIN:
                     # Workers publish the end of every job only while there are watchers.
                     self._store.notify(["watch"])
-                    said = time.monotonic()
+                    warned_at = time.monotonic()
                 topics |= self._listener.wait(0 if topics else _LISTEN)
             except StoreError:
                 self._drop()
@@ -189,7 +189,7 @@ class Waiter:
     def _loop(self) -> None:
         seen: dict[UUID, JobRow | None] = {}
         idle = 0
-        said = float("-inf")
+        warned_at = float("-inf")
         try:
             self._listener = self._store.listen()
         except StoreError:
@@ -205,9 +205,9 @@ class Waiter:
                     break
             if fresh:
                 seen = {}
-            if wanted and time.monotonic() - said > _SAY_AGAIN:
+            if wanted and time.monotonic() - warned_at > _SAY_AGAIN:
                 # Workers publish the end of every job only while there are watchers.
-                said = time.monotonic()
+                warned_at = time.monotonic()
                 self._wake()
             self._look(wanted, seen)
             self._pause()

@@ -14,21 +14,21 @@ How to write a page:
 
 
         @pages.get("/queues", role=Role.VIEWER)
-        async def queues(visit: PageRequest) -> Response:
-            queues = await visit.read(visit.inspection.queue_stats, tenant=visit.tenant, also=())
-            return visit.render("queues.html", queues=queues)
+        async def queues(request: PageRequest) -> Response:
+            queues = await request.read(request.inspection.queue_stats, tenant=request.tenant, also=())
+            return request.render("queues.html", queues=queues)
 
 
         @pages.post("/queues/{name}/pause", role=Role.OPERATOR)
-        async def pause_queue(visit: PageRequest) -> Response:
-            await visit.act(visit.app.control.pause_queue, visit.path["name"], visit.form.get("reason"))
-            return visit.back("/queues", f"Queue {visit.path['name']} is paused.")
+        async def pause_queue(request: PageRequest) -> Response:
+            await request.act(request.app.control.pause_queue, request.path["name"], request.form.get("reason"))
+            return request.back("/queues", f"Queue {request.path['name']} is paused.")
 
 -   A ``PageRequest`` is a ``WebRequest`` (``tidemill.web.request``) with ``tenant``, ``home``, ``read``, ``act``,
     ``masked``, ``inspection``, ``job_row()`` and ``job()``. ``query`` holds the query and ``form`` the posted fields;
     ``get(name)`` on either returns a string or None. A page returns ``render(template, **values)``, or after an action
     ``back(path, words)``: a redirect that shows ``words`` once on the next page.
--   Use ``await visit.cached(about, ask, …)`` instead of ``read`` for queries that may be slow on a large store. It
+-   Use ``await request.cached(about, ask, …)`` instead of ``read`` for queries that may be slow on a large store. It
     caches the result for a few seconds. ``about`` is the cache key and must include everything the result depends on.
 -   Every form has ``method="post"`` and contains ``{{ csrf_field() }}``; ``PageEndpoint`` rejects a post without the token.
     Actions are plain forms, so that they work without JavaScript. Check ``may("operator")`` before showing a button;
@@ -40,7 +40,7 @@ How to write a page:
 -   A page whose content depends on time alone (such as a worker's last heartbeat) also declares a refresh interval in
     seconds: ``{% block every %}5{% endblock %}``.
 -   Actions that affect many things, or that cannot be undone, need a confirmation page at the same address. It returns
-    ``ask(visit, title, words, …)``.
+    ``ask(request, title, words, …)``.
 -   A new page needs a line in ``tests/interfaces/dashboard/table.txt`` that says which roles may open it. A test fails
     for a page without one.
 -   Pages contain no ``style=`` and no inline script: the content security policy forbids both. Drawings are SVG with

@@ -13,7 +13,7 @@ from tidemill.web.text_parsers import read_json, read_object
 PREFIX = "arg."
 """Prefix of the names of these fields."""
 
-WHOLE = "args_json"
+JSON_FIELD = "args_json"
 """Name of the field that takes all arguments as JSON instead."""
 
 Schema = Mapping[str, Any]
@@ -59,10 +59,10 @@ def takes_more(schema: Schema) -> bool:
     return bool(schema.get("additionalProperties"))
 
 
-def _argument(name: str, field: Schema, whole: Schema, required: bool) -> Argument:
-    resolved = _resolved(field, whole)
+def _argument(name: str, field: Schema, schema: Schema, required: bool) -> Argument:
+    resolved = _resolved(field, schema)
     nullable = False
-    options = [_resolved(option, whole) for option in resolved.get("anyOf", ())]
+    options = [_resolved(option, schema) for option in resolved.get("anyOf", ())]
     if options:
         nullable = any(option.get("type") == "null" for option in options)
         rest = [option for option in options if option.get("type") != "null"]
@@ -78,7 +78,7 @@ def _argument(name: str, field: Schema, whole: Schema, required: bool) -> Argume
         name,
         kind,
         type,
-        words_of(field, whole),
+        words_of(field, schema),
         required,
         nullable,
         json.dumps(field["default"], ensure_ascii=False) if "default" in field else None,
@@ -88,13 +88,13 @@ def _argument(name: str, field: Schema, whole: Schema, required: bool) -> Argume
     )
 
 
-def _resolved(field: Schema, whole: Schema) -> dict[str, Any]:
+def _resolved(field: Schema, schema: Schema) -> dict[str, Any]:
     """Resolve references in a schema, at most ten levels deep in case they are circular."""
     resolved = dict(field)
     for _ in range(10):
         if "$ref" in resolved:
             name = str(resolved.pop("$ref")).rpartition("/")[2]
-            resolved = {**whole.get("$defs", {}).get(name, {}), **resolved}
+            resolved = {**schema.get("$defs", {}).get(name, {}), **resolved}
         elif len(resolved.get("allOf", ())) == 1:
             (only,) = resolved.pop("allOf")
             resolved = {**only, **resolved}
@@ -132,7 +132,7 @@ def _choices(field: Schema, kind: str) -> tuple[tuple[str, str], ...]:
     )
 
 
-def words_of(field: Schema, whole: Schema, depth: int = 0) -> str:
+def words_of(field: Schema, schema: Schema, depth: int = 0) -> str:
     """Describe in a few words what a schema accepts.
 
     >>> words_of({"anyOf": [{"type": "integer"}, {"type": "null"}]}, {}), words_of({"type": "array", "items": {"type": "string"}}, {})
@@ -140,17 +140,17 @@ def words_of(field: Schema, whole: Schema, depth: int = 0) -> str:
     """
     if "$ref" in field:
         name = str(field["$ref"]).rpartition("/")[2]
-        inner = whole.get("$defs", {}).get(name, {})
-        return words_of(inner, whole, depth + 1) if "enum" in inner and depth < 5 else name
+        inner = schema.get("$defs", {}).get(name, {})
+        return words_of(inner, schema, depth + 1) if "enum" in inner and depth < 5 else name
     if "anyOf" in field:
-        return " or ".join(dict.fromkeys(words_of(option, whole, depth + 1) for option in field["anyOf"]))
+        return " or ".join(dict.fromkeys(words_of(option, schema, depth + 1) for option in field["anyOf"]))
     if "enum" in field:
         return "one of " + ", ".join(str(value) for value in field["enum"][:10])
     if "const" in field:
         return f"just {field['const']}"
     kind = str(field.get("type", "anything"))
     if kind == "array" and isinstance(field.get("items"), Mapping) and depth < 5:
-        return f"list of {words_of(field['items'], whole, depth + 1)}"
+        return f"list of {words_of(field['items'], schema, depth + 1)}"
     if kind == "array":
         return "list"
     return f"{kind} ({field['format']})" if "format" in field else kind
@@ -162,12 +162,12 @@ def read_arguments(form: Fields, arguments: list[Argument]) -> tuple[str, dict[s
     Empty fields are omitted, so that the task's own defaults apply.
     """
     errors: dict[str, str] = {}
-    text = form.get(WHOLE)
+    text = form.get(JSON_FIELD)
     if text is not None:
         try:
             read_object(text)
         except ValueError as error:
-            return "{}", {WHOLE: str(error)}
+            return "{}", {JSON_FIELD: str(error)}
         return text, {}
     values: dict[str, Any] = {}
     for argument in arguments:
@@ -188,19 +188,19 @@ def _read(argument: Argument, typed: str) -> Any:
         case "text":
             return typed
         case "whole":
-            return _number(typed, "give a whole number", whole=True)
+            return _number(typed, "give a whole number", integer=True)
         case "number":
-            return _number(typed, "give a number", whole=False)
+            return _number(typed, "give a number", integer=False)
         case _:
             return read_json(typed)
 
 
-def _number(typed: str, words: str, *, whole: bool) -> int | float:
+def _number(typed: str, words: str, *, integer: bool) -> int | float:
     try:
         value = read_json(typed.replace("−", "-"))
     except ValueError:
         value = None
-    wanted: Any = int if whole else (int, float)
+    wanted: Any = int if integer else (int, float)
     if isinstance(value, bool) or not isinstance(value, wanted):
         raise ValueError(f"{typed[:40]!r} is not valid: {words}")
     number: int | float = value

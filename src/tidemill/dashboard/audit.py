@@ -57,19 +57,19 @@ class AuditRow(NamedTuple):
 
 
 @pages.get("/audit", role=Role.ADMIN)
-async def audit(visit: PageRequest) -> Response:
+async def audit(request: PageRequest) -> Response:
     """List the matching entries, newest first."""
-    conditions = {name: visit.query.get(name) for name in ("who", "action", "subject")}
-    since = visit.query.get("since")
-    before = visit.query.whole("before", 0, most=2**62) or None
+    conditions = {name: request.query.get(name) for name in ("who", "action", "subject")}
+    since = request.query.get("since")
+    before = request.query.whole_number("before", 0, most=2**62) or None
     wrong = None
     try:
         since_at = _day(since)
     except ValueError:
         since_at, wrong = None, f"{(since or '')[:40]!r} is not a date; write it as 2026-12-31"
-    records = await visit.read(_look, visit, conditions, since_at, before)
+    records = await request.read(_look, request, conditions, since_at, before)
     entries = [AuditRow(record, _changes(record), _place(record)) for record in records]
-    return visit.render(
+    return request.render(
         "audit.html",
         422 if wrong else 200,
         entries=entries[:PAGE],
@@ -83,21 +83,21 @@ async def audit(visit: PageRequest) -> Response:
 
 
 @pages.get("/audit/verify", role=Role.ADMIN, everywhere=True)
-async def verify(visit: PageRequest) -> Response:
+async def verify(request: PageRequest) -> Response:
     """Verify the hash chain of all tenants and show where it breaks. This changes nothing, so it is a GET page."""
-    if visit.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Problem(403, "other_site", "the audit can be verified only from the audit page")
-    verified = await visit.read(visit.app.audit.verify)
-    return visit.render("audit_verified.html", verified=verified)
+    verified = await request.read(request.app.audit.verify)
+    return request.render("audit_verified.html", verified=verified)
 
 
 def _look(
-    visit: PageRequest, conditions: Mapping[str, str | None], since_at: datetime | None, before: int | None
+    request: PageRequest, conditions: Mapping[str, str | None], since_at: datetime | None, before: int | None
 ) -> list[AuditRecord]:
-    after = 0 if since_at is None else _last_before(visit, since_at)
+    after = 0 if since_at is None else _last_before(request, since_at)
     return list(
-        visit.app.audit.list(
-            tenant=visit.tenant,
+        request.app.audit.list(
+            tenant=request.tenant,
             after=after,
             before=before,
             newest=True,
@@ -107,16 +107,16 @@ def _look(
     )
 
 
-def _last_before(visit: PageRequest, at: datetime) -> int:
+def _last_before(request: PageRequest, at: datetime) -> int:
     """Find the number of the last entry before an instant.
 
     Entries are numbered without gaps in time order, so a binary search needs only a few reads.
     """
-    newest = visit.app.audit.list(tenant=ALL_TENANTS, newest=True, limit=1)
+    newest = request.app.audit.list(tenant=ALL_TENANTS, newest=True, limit=1)
     low, high = 0, newest[0].number if newest else 0
     while low < high:
         middle = (low + high) // 2
-        (entry,) = visit.app.audit.list(tenant=ALL_TENANTS, after=middle, limit=1)
+        (entry,) = request.app.audit.list(tenant=ALL_TENANTS, after=middle, limit=1)
         if entry.at < at:
             low = middle + 1
         else:

@@ -54,7 +54,7 @@ class CachedStats:
         self._clock, self._threads = clock, threads
         # Reentrant: the callback of a future that is already done runs immediately, on the thread that adds it.
         self._lock = threading.RLock()
-        self._kept: OrderedDict[Key, _Figure] = OrderedDict()
+        self._values: OrderedDict[Key, _Figure] = OrderedDict()
         self._making: dict[tuple[Key, int, int], Future[_Figure]] = {}
         self._acts = 0
 
@@ -89,7 +89,7 @@ class CachedStats:
             self._acts += 1
 
     def _good(self, key: Key) -> _Figure | None:
-        cached = self._kept.get(key)
+        cached = self._values.get(key)
         if cached is None or cached.acts != self._acts or self._clock.monotonic() - cached.begun >= KEPT:
             return None
         return cached
@@ -121,10 +121,10 @@ class CachedStats:
             if done.cancelled() or done.exception() is not None or acts != self._acts:
                 # Keep the last result until it expires.
                 return
-            figure, before = done.result(), self._kept.pop(key, None)
+            figure, before = done.result(), self._values.pop(key, None)
             if before is not None and before.acts == acts and before.begun > figure.begun:
                 figure = before
             if figure.took > QUICK:
-                self._kept[key] = figure
-            while len(self._kept) > MOST:
-                self._kept.popitem(last=False)
+                self._values[key] = figure
+            while len(self._values) > MOST:
+                self._values.popitem(last=False)

@@ -11,7 +11,7 @@ from tidemill.dashboard.page_request import PageRequest
 
 
 def ask(
-    visit: PageRequest,
+    request: PageRequest,
     title: str,
     words: str,
     *,
@@ -23,14 +23,14 @@ def ask(
     reason: bool = False,
 ) -> Response:
     """Render a confirmation page whose form posts to the path ``action``. ``reason`` adds a field for the reason."""
-    refuse_to_look(visit)
-    return visit.render(
+    refuse_to_look(request)
+    return request.render(
         "ask_first.html",
         title=title,
         words=words,
         button=button,
-        action=visit.url(action),
-        back=visit.url(back),
+        action=request.url(action),
+        back=request.url(back),
         fields=dict(fields or {}),
         also=also,
         reason=reason,

@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 from starlette.responses import Response
 
 from tidemill.client.enqueue.options import NO_OPTIONS, CallOptions
-from tidemill.dashboard.argument_form import PREFIX, WHOLE, arguments_of, read_arguments
+from tidemill.dashboard.argument_form import JSON_FIELD, PREFIX, arguments_of, read_arguments
 from tidemill.dashboard.form_state import FormError, FormState, complaints, read_span, read_tags, read_whole
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
@@ -32,46 +32,46 @@ OPTION_FIELDS = {
 
 
 @pages.post("/tasks/{name:path}", role=Role.OPERATOR)
-async def enqueue(visit: PageRequest) -> Response:
+async def enqueue(request: PageRequest) -> Response:
     """Enqueue one job and redirect to its page, or show the form again with errors next to the fields."""
-    name = visit.path["name"]
+    name = request.path["name"]
     try:
-        declared = visit.app.registry.get(name)
+        declared = request.app.registry.get(name)
     except TaskNotFound as error:
-        return await show(visit, name, FormState(visit.form, {"": error.message}))
+        return await show(request, name, FormState(request.form, {"": error.message}))
     arguments = arguments_of(declared.arguments.schema())
-    text, errors = read_arguments(visit.form, arguments)
-    fields = None if visit.form.get(WHOLE) is not None else PREFIX
+    text, errors = read_arguments(request.form, arguments)
+    fields = None if request.form.get(JSON_FIELD) is not None else PREFIX
     try:
-        options = _options(visit)
+        options = _options(request)
         if not errors:
-            args = await visit.read(declared.arguments.load, text)
-            return await _enqueue(visit, declared, options, args)
+            args = await request.read(declared.arguments.load, text)
+            return await _enqueue(request, declared, options, args)
     except FormError as wrong:
         errors[wrong.field] = wrong.words
     except TidemillError as error:
-        errors |= complaints(error, {**OPTION_FIELDS, "args": WHOLE}, arguments=fields)
+        errors |= complaints(error, {**OPTION_FIELDS, "args": JSON_FIELD}, arguments=fields)
         # Show an error about an argument without a field of its own as an error of the whole form.
-        fields_shown = {argument.field for argument in arguments} | set(OPTION_FIELDS) | {WHOLE, ""}
+        fields_shown = {argument.field for argument in arguments} | set(OPTION_FIELDS) | {JSON_FIELD, ""}
         for field in [field for field in errors if field not in fields_shown]:
             message = f"{field.removeprefix(PREFIX)}: {errors.pop(field)}"
-            errors[WHOLE if fields is None else ""] = message
-    return await show(visit, name, FormState(visit.form, errors))
+            errors[JSON_FIELD if fields is None else ""] = message
+    return await show(request, name, FormState(request.form, errors))
 
 
 async def _enqueue(
-    visit: PageRequest, declared: Declared, options: CallOptions, args: dict[str, Any]
+    request: PageRequest, declared: Declared, options: CallOptions, args: dict[str, Any]
 ) -> Response:
-    visit.identity.check_priority(options.given("priority", declared.options.priority))
-    (made,) = await visit.act(visit.service.client.enqueuer.enqueue, declared, options, [((), args)])
+    request.identity.check_priority(options.given("priority", declared.options.priority))
+    (made,) = await request.act(request.service.client.enqueuer.enqueue, declared, options, [((), args)])
     if isinstance(made, NewJob):
-        return visit.back(f"/jobs/{made.id}", f"Job {made.id} is enqueued, for tenant {made.tenant}.")
-    return visit.back(f"/jobs/{made.id}", "Nothing was enqueued: this job already exists.")
+        return request.back(f"/jobs/{made.id}", f"Job {made.id} is enqueued, for tenant {made.tenant}.")
+    return request.back(f"/jobs/{made.id}", "Nothing was enqueued: this job already exists.")
 
 
-def _options(visit: PageRequest) -> CallOptions:
-    form = visit.form
-    options: dict[str, Any] = {"tenant": visit.home}
+def _options(request: PageRequest) -> CallOptions:
+    form = request.form
+    options: dict[str, Any] = {"tenant": request.home}
     if queue := form.get("queue"):
         try:
             check_queue(queue)
@@ -89,4 +89,4 @@ def _options(visit: PageRequest) -> CallOptions:
     try:
         return NO_OPTIONS.merged(options)
     except TidemillError as error:
-        raise FormError(str(error.facts.get("option", "")), error.message) from None
+        raise FormError(str(error.details.get("option", "")), error.message) from None

@@ -39,11 +39,11 @@ class ErrorKind(NamedTuple):
 
 
 @pages.get("/errors", role=Role.VIEWER)
-async def errors(visit: PageRequest) -> Response:
+async def errors(request: PageRequest) -> Response:
     """List the error groups, most frequent first."""
-    window = _window(visit)
-    kinds, sampled = await visit.read(_look, visit, window)
-    return visit.render(
+    window = _window(request)
+    kinds, sampled = await request.read(_look, request, window)
+    return request.render(
         "errors.html",
         window=window,
         windows=list(WINDOWS),
@@ -56,14 +56,14 @@ async def errors(visit: PageRequest) -> Response:
 
 
 @pages.get("/errors/{fingerprint}", role=Role.VIEWER)
-async def error(visit: PageRequest) -> Response:
+async def error(request: PageRequest) -> Response:
     """Show one error group: an example with its traceback, and the failed jobs."""
-    window = _window(visit)
-    kind, sampled = await _kind(visit, window)
-    examples = await visit.read(visit.inspection.live_jobs, [kind.group.example], tenant=visit.tenant)
+    window = _window(request)
+    kind, sampled = await _kind(request, window)
+    examples = await request.read(request.inspection.live_jobs, [kind.group.example], tenant=request.tenant)
     example = examples[0] if examples else None
     trace = example.error.traceback if example is not None and example.error is not None else None
-    return visit.render(
+    return request.render(
         "error_kind.html",
         window=window,
         kind=kind,
@@ -76,15 +76,15 @@ async def error(visit: PageRequest) -> Response:
 
 
 @pages.post("/errors/{fingerprint}/retry", role=Role.OPERATOR)
-async def retry(visit: PageRequest) -> Response:
+async def retry(request: PageRequest) -> Response:
     """Ask for confirmation with the number of jobs, then retry them."""
-    window = _window(visit)
-    kind, sampled = await _kind(visit, window)
+    window = _window(request)
+    kind, sampled = await _kind(request, window)
     ids = [trouble.id for trouble in kind.troubles]
-    if visit.form.get("sure") != "1":
+    if request.form.get("sure") != "1":
         states = list(expected(Action.RETRY))
-        counts = await visit.read(visit.app.jobs.counts, ids=ids, status=states, tenant=visit.tenant)
-        return visit.render(
+        counts = await request.read(request.app.jobs.counts, ids=ids, status=states, tenant=request.tenant)
+        return request.render(
             "error_retry.html",
             window=window,
             kind=kind,
@@ -92,20 +92,20 @@ async def retry(visit: PageRequest) -> Response:
             total=sum(counts.values()),
             by_state=in_words(counts),
         )
-    acted: Acted = await visit.act(
-        visit.app.jobs.retry,
+    acted: Acted = await request.act(
+        request.app.jobs.retry,
         ids=ids,
-        tenant=visit.tenant,
+        tenant=request.tenant,
         asked={"error": kind.group.fingerprint, "task": kind.group.task, "ids": ids},
     )
     skipped = f" {acted.skipped:,} skipped: their status has changed." if acted.skipped else ""
     jobs = "1 job" if acted.done == 1 else f"{acted.done:,} jobs"
-    return visit.back("/errors", f"{jobs} of task {kind.group.task} retried.{skipped}", window=window)
+    return request.back("/errors", f"{jobs} of task {kind.group.task} retried.{skipped}", window=window)
 
 
-async def _kind(visit: PageRequest, window: str) -> tuple[ErrorKind, bool]:
-    kinds, sampled = await visit.read(_look, visit, window)
-    wanted = visit.path["fingerprint"]
+async def _kind(request: PageRequest, window: str) -> tuple[ErrorKind, bool]:
+    kinds, sampled = await request.read(_look, request, window)
+    wanted = request.path["fingerprint"]
     for kind in kinds:
         if kind.group.fingerprint == wanted:
             return kind, sampled
@@ -118,12 +118,12 @@ async def _kind(visit: PageRequest, window: str) -> tuple[ErrorKind, bool]:
     )
 
 
-def _look(visit: PageRequest, window: str) -> tuple[list[ErrorKind], bool]:
+def _look(request: PageRequest, window: str) -> tuple[list[ErrorKind], bool]:
     """Return the error groups, and whether the store had more failures than the query reads."""
     length = WINDOWS[window][0]
-    troubles = visit.inspection.failed_jobs(length, tenant=visit.tenant, limit=TROUBLES)
+    troubles = request.inspection.failed_jobs(length, tenant=request.tenant, limit=TROUBLES)
     alike = gathered(troubles)
-    now = visit.now()
+    now = request.now()
     kinds = []
     for group in error_groups(troubles, len(alike)):
         own = alike[group.fingerprint]
@@ -183,6 +183,6 @@ def _piece(message: str) -> str | None:
     return best if len(best) >= 6 and best in message else None
 
 
-def _window(visit: PageRequest) -> str:
-    window = visit.query.get("window") or "24h"
+def _window(request: PageRequest) -> str:
+    window = request.query.get("window") or "24h"
     return window if window in WINDOWS else "24h"

@@ -7,21 +7,23 @@ from datetime import timedelta
 from typing import Any
 
 from tidemill.dashboard.page_request import PageRequest
+from tidemill.domain.durations import parse_duration
 from tidemill.errors import StoreError, TidemillError
 from tidemill.web.parsers import Fields
 from tidemill.web.problems import Problem
 from tidemill.web.text_parsers import read_number, read_object
 
 UNITS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86_400}
+_LONGEST_SPAN = timedelta(seconds=1e9)
 """Units of a duration, in seconds."""
 
 LONGEST_WORDS = 2_000
 """Maximum number of characters of a reason or a comment."""
 
 
-def refuse_to_look(visit: PageRequest) -> None:
+def refuse_to_look(request: PageRequest) -> None:
     """Raise 403 if the dashboard is read-only, so that it shows no forms."""
-    if visit.service.settings.read_only:
+    if request.service.settings.read_only:
         raise Problem(403, "read_only", "this dashboard is read-only")
 
 
@@ -72,7 +74,7 @@ def complaints(
     if isinstance(error, StoreError):
         # A store error is not caused by the input.
         raise error
-    faults = error.facts.get("errors")
+    faults = error.details.get("errors")
     if isinstance(faults, list) and faults:
         if arguments is None:
             message = "; ".join(f"{fault['field']}: {fault['message']}" for fault in faults[:10])
@@ -85,7 +87,7 @@ def complaints(
                 f"{messages[arguments + name]}; {message}" if arguments + name in messages else message
             )
         return messages
-    named = error.facts.get("field") or error.facts.get("option")
+    named = error.details.get("field") or error.details.get("option")
     return {fields.get(str(named), ""): error.message}
 
 
@@ -101,18 +103,18 @@ def read_json_field(form: Fields, field: str) -> dict[str, Any] | None:
 
 
 def read_span(form: Fields, field: str) -> timedelta | None:
-    """Parse a duration from a number field and its unit field; return None if the number is empty."""
+    """Parse a duration: a number in the unit of its unit field, or text such as ``10m``; None if the field is empty."""
     text = form.get(field)
     if text is None:
         return None
-    unit = form.get(f"{field}_unit") or "seconds"
+    size = UNITS.get(form.get(f"{field}_unit") or "seconds")
     try:
-        number = float(text)
-        if unit not in UNITS or not 0 <= number * UNITS[unit] <= 1e9:
-            raise ValueError
+        span = None if size is None else parse_duration(float(text) * size)
     except ValueError:
-        raise FormError(field, f"{text[:40]!r} is not a duration; enter a number and a unit") from None
-    return timedelta(seconds=number * UNITS[unit])
+        span = parse_duration(text)
+    if span is None or not timedelta(0) <= span <= _LONGEST_SPAN:
+        raise FormError(field, f"{text[:40]!r} is not a duration; enter a number and a unit")
+    return span
 
 
 def shown_span(seconds: float, field: str) -> dict[str, str]:

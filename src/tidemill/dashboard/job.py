@@ -32,25 +32,25 @@ _END = 2**62
 
 
 @pages.get("/jobs/{id}", role=Role.VIEWER)
-async def job(visit: PageRequest) -> Response:
+async def job(request: PageRequest) -> Response:
     """Show one live or archived job."""
     try:
-        job = await visit.job()
+        job = await request.job()
     except JobNotFound:
-        return visit.render("job_gone.html", 404, id=visit.id())
-    before = visit.query.whole("before", _END, most=_END)
-    values = await visit.read(_look, visit, job, before)
-    return visit.render("job.html", **shown(visit, job.facts), **values)
+        return request.render("job_gone.html", 404, id=request.id())
+    before = request.query.whole_number("before", _END, most=_END)
+    values = await request.read(_look, request, job, before)
+    return request.render("job.html", **shown(request, job.row), **values)
 
 
-def _look(visit: PageRequest, job: Handle[Any], before: int) -> dict[str, Any]:
+def _look(request: PageRequest, job: Handle[Any], before: int) -> dict[str, Any]:
     """Run all queries of the page in sequence on one thread. Each one returns a bounded number of rows."""
-    inspection, jobs, now, row = visit.inspection, visit.app.jobs, visit.now(), job.facts
+    inspection, jobs, now, row = request.inspection, request.app.jobs, request.now(), job.row
     executions = job.executions()
-    lines = _lines(visit, job, before)
+    lines = _lines(request, job, before)
     details = row.details
-    children = jobs.list(parent_id=row.id, tenant=visit.tenant, sort="oldest", limit=KIN)
-    parent = inspection.live_jobs([details.parent_id] if details.parent_id else [], tenant=visit.tenant)
+    children = jobs.list(parent_id=row.id, tenant=request.tenant, sort="oldest", limit=KIN)
+    parent = inspection.live_jobs([details.parent_id] if details.parent_id else [], tenant=request.tenant)
     related = None
     if details.correlation_id is not None:
         related = jobs.list(correlation_id=details.correlation_id, tenant=row.tenant, limit=KIN)
@@ -61,10 +61,10 @@ def _look(visit: PageRequest, job: Handle[Any], before: int) -> dict[str, Any]:
         "executions": sorted(executions, key=lambda execution: execution.number, reverse=True)[:EXECUTIONS],
         "executions_left_out": max(len(executions) - EXECUTIONS, 0),
         "picture": timelines.picture(row, executions, now),
-        "lines": [(position, entry, visit.masked(entry.details)) for position, entry in lines],
+        "lines": [(position, entry, request.masked(entry.details)) for position, entry in lines],
         "older": lines[0][0] if len(lines) == LINES else None,
         "from_the_end": before == _END,
-        "stages": stages([entry for _, entry in lines], executions, _declared(visit, row)),
+        "stages": stages([entry for _, entry in lines], executions, _declared(request, row)),
         "kin_children": children.items,
         "children_more": children.next is not None,
         "parent": parent[0] if parent else None,
@@ -74,27 +74,27 @@ def _look(visit: PageRequest, job: Handle[Any], before: int) -> dict[str, Any]:
     }
 
 
-def _lines(visit: PageRequest, job: Handle[Any], before: int) -> Sequence[tuple[int, LogEntry]]:
+def _lines(request: PageRequest, job: Handle[Any], before: int) -> Sequence[tuple[int, LogEntry]]:
     """Return the last log lines before a position. For an archived job, the position is the line number."""
     if job.archived_at is not None:
         return [line for line in enumerate(job.logs(), 1) if line[0] < before][-LINES:]
-    return visit.inspection.logs(job.facts, before=before, limit=LINES)
+    return request.inspection.logs(job.row, before=before, limit=LINES)
 
 
-def shown(visit: PageRequest, row: JobRow) -> dict[str, Any]:
+def shown(request: PageRequest, row: JobRow) -> dict[str, Any]:
     """Return the template values from the job itself, with secrets masked for this user."""
-    now, progress = visit.now(), row.progress
-    args = visit.masked(plain(row.args))
-    options = _options(visit, row)
+    now, progress = request.now(), row.progress
+    args = request.masked(plain(row.args))
+    options = _options(request, row)
     named = args if isinstance(args, dict) else {}
-    address = f"{visit.request.url.scheme}://{visit.request.url.netloc}{visit.where('/api/jobs')}"
+    address = f"{request.http.url.scheme}://{request.http.url.netloc}{request.where('/api/jobs')}"
     error = row.error
     trace = error.traceback if error is not None else None
     return {
         "job": row,
         "args": args,
-        "result": visit.masked(plain(row.result)),
-        "metadata": visit.masked(dict(row.details.metadata)),
+        "result": request.masked(plain(row.result)),
+        "metadata": request.masked(dict(row.details.metadata)),
         "trace_id": trace_id(row.details.headers),
         "took": took(row, now),
         "progress": progress,
@@ -133,9 +133,9 @@ def possible(row: JobRow) -> frozenset[str]:
     return frozenset(actions)
 
 
-def _options(visit: PageRequest, row: JobRow) -> dict[str, Any]:
+def _options(request: PageRequest, row: JobRow) -> dict[str, Any]:
     """Return the options, besides the arguments, that enqueue the same job again."""
-    registry = visit.app.registry
+    registry = request.app.registry
     usual = registry.get(row.task).options if row.task in registry else None
     options: dict[str, Any] = {}
     if usual is None or usual.queue != row.queue:
@@ -147,7 +147,7 @@ def _options(visit: PageRequest, row: JobRow) -> dict[str, Any]:
     return options
 
 
-def _declared(visit: PageRequest, row: JobRow) -> Sequence[str]:
+def _declared(request: PageRequest, row: JobRow) -> Sequence[str]:
     """Return the stages that the job's task declares, if this server has the task's code."""
-    registry = visit.app.registry
+    registry = request.app.registry
     return registry.get(row.task).options.stages if row.task in registry else ()

@@ -23,63 +23,63 @@ pages = PageRoutes()
 
 
 @pages.post("/jobs/{id}/retry", role=Role.OPERATOR)
-async def retry(visit: PageRequest) -> Response:
+async def retry(request: PageRequest) -> Response:
     """Make the job pending again, with all its attempts."""
-    job = await visit.job()
-    return await _done(visit, job.retry, lambda: "The job is pending again, with all its attempts.")
+    job = await request.job()
+    return await _done(request, job.retry, lambda: "The job is pending again, with all its attempts.")
 
 
 @pages.post("/jobs/{id}/run-now", role=Role.OPERATOR)
-async def run_now(visit: PageRequest) -> Response:
+async def run_now(request: PageRequest) -> Response:
     """Make a scheduled job due now."""
-    job = await visit.job()
-    return await _done(visit, job.run_now, lambda: "The job is pending.")
+    job = await request.job()
+    return await _done(request, job.run_now, lambda: "The job is pending.")
 
 
 @pages.post("/jobs/{id}/rerun", role=Role.OPERATOR)
-async def rerun(visit: PageRequest) -> Response:
+async def rerun(request: PageRequest) -> Response:
     """Run a job that waits for a decision again."""
-    job = await visit.job()
-    return await _done(visit, job.rerun, lambda: "The job is pending again, with all its attempts.")
+    job = await request.job()
+    return await _done(request, job.rerun, lambda: "The job is pending again, with all its attempts.")
 
 
 @pages.post("/jobs/{id}/cancel", role=Role.OPERATOR)
-async def cancel(visit: PageRequest) -> Response:
+async def cancel(request: PageRequest) -> Response:
     """Cancel the job, or ask its worker to stop it."""
-    job = await visit.job()
+    job = await request.job()
     return await _done(
-        visit,
+        request,
         job.cancel,
         lambda: "Its worker was asked to stop it." if job.status in HELD else f"The job is {job.status}.",
-        read_reason(visit.form),
-        children=visit.form.get("children") == "1",
+        read_reason(request.form),
+        children=request.form.get("children") == "1",
     )
 
 
 @pages.post("/jobs/{id}/reschedule", role=Role.OPERATOR)
-async def reschedule(visit: PageRequest) -> Response:
+async def reschedule(request: PageRequest) -> Response:
     """Change when the job is due."""
-    job = await visit.job()
+    job = await request.job()
     try:
-        at = read_coming(visit.form.get("at") or "", visit.now())
+        at = read_coming(request.form.get("at") or "", request.now())
     except ValueError as error:
-        return visit.back(f"/jobs/{job.id}", in_a_sentence(error), good=False)
+        return request.back(f"/jobs/{job.id}", in_a_sentence(error), good=False)
     return await _done(
-        visit, job.reschedule, lambda: f"The job is due at {job.run_at:%Y-%m-%d %H:%M:%S} UTC.", at
+        request, job.reschedule, lambda: f"The job is due at {job.run_at:%Y-%m-%d %H:%M:%S} UTC.", at
     )
 
 
 @pages.post("/jobs/{id}/change", role=Role.OPERATOR)
-async def change(visit: PageRequest) -> Response:
+async def change(request: PageRequest) -> Response:
     """Change the queue or the priority."""
-    job = await visit.job()
+    job = await request.job()
     try:
-        queue, priority = read_change(visit)
+        queue, priority = read_change(request)
     except (FormError, UsageError) as error:
-        return visit.back(f"/jobs/{job.id}", in_a_sentence(error), good=False)
+        return request.back(f"/jobs/{job.id}", in_a_sentence(error), good=False)
     same_queue, same_priority = queue == job.queue, priority == job.priority
     return await _done(
-        visit,
+        request,
         job.change,
         lambda: f"The job is in queue {job.queue} with priority {job.priority}.",
         queue=None if same_queue and not same_priority else queue,
@@ -87,61 +87,61 @@ async def change(visit: PageRequest) -> Response:
     )
 
 
-def read_change(visit: PageRequest) -> tuple[str | None, int | None]:
+def read_change(request: PageRequest) -> tuple[str | None, int | None]:
     """Return the queue and the priority in the form; None for an empty field."""
-    priority = read_whole(visit.form, "priority", least=LOWEST_PRIORITY, most=HIGHEST_PRIORITY)
+    priority = read_whole(request.form, "priority", least=LOWEST_PRIORITY, most=HIGHEST_PRIORITY)
     if priority is not None:
-        visit.identity.check_priority(priority)
-    return visit.form.get("queue"), priority
+        request.identity.check_priority(priority)
+    return request.form.get("queue"), priority
 
 
 @pages.post("/jobs/{id}/approve", role=Role.OPERATOR)
-async def approve(visit: PageRequest) -> Response:
+async def approve(request: PageRequest) -> Response:
     """Approve a job that waits for review."""
-    job = await visit.job()
+    job = await request.job()
     return await _done(
-        visit, job.approve, lambda: "Approved: the job is completed.", read_reason(visit.form, "comment")
+        request, job.approve, lambda: "Approved: the job is completed.", read_reason(request.form, "comment")
     )
 
 
 @pages.post("/jobs/{id}/reject", role=Role.OPERATOR)
-async def reject(visit: PageRequest) -> Response:
+async def reject(request: PageRequest) -> Response:
     """Reject a job that waits for review."""
-    job = await visit.job()
+    job = await request.job()
     return await _done(
-        visit, job.reject, lambda: "Rejected: the job has failed.", read_reason(visit.form, "comment")
+        request, job.reject, lambda: "Rejected: the job has failed.", read_reason(request.form, "comment")
     )
 
 
 @pages.get("/jobs/{id}/delete", role=Role.ADMIN)
-async def ask_delete(visit: PageRequest) -> Response:
+async def ask_delete(request: PageRequest) -> Response:
     """Ask for confirmation before a job is deleted."""
-    refuse_to_look(visit)
-    job = await visit.job_row()
-    return visit.render("job_delete.html", job=job, possible=job.state in ENDED and job.archived_at is None)
+    refuse_to_look(request)
+    job = await request.job_row()
+    return request.render("job_delete.html", job=job, possible=job.state in ENDED and job.archived_at is None)
 
 
 @pages.post("/jobs/{id}/delete", role=Role.ADMIN)
-async def delete(visit: PageRequest) -> Response:
+async def delete(request: PageRequest) -> Response:
     """Delete a job with its logs and executions."""
-    job = await visit.job()
+    job = await request.job()
     try:
-        await visit.act(job.delete)
+        await request.act(job.delete)
     except JobError as error:
-        return visit.back(f"/jobs/{job.id}", _sentence(error.message), good=False)
-    return visit.back("/jobs", f"Job {job.id} of task {job.task} is deleted.")
+        return request.back(f"/jobs/{job.id}", _sentence(error.message), good=False)
+    return request.back("/jobs", f"Job {job.id} of task {job.task} is deleted.")
 
 
 async def _done(
-    visit: PageRequest, act: Callable[..., Any], words: Callable[[], str], *args: Any, **how: Any
+    request: PageRequest, act: Callable[..., Any], words: Callable[[], str], *args: Any, **how: Any
 ) -> Response:
-    id = visit.id()
+    id = request.id()
     try:
-        await visit.act(act, *args, **how)
+        await request.act(act, *args, **how)
     # The job has changed state, or the input is invalid.
     except (JobError, UsageError) as error:
-        return visit.back(f"/jobs/{id}", _sentence(error.message), good=False)
-    return visit.back(f"/jobs/{id}", words())
+        return request.back(f"/jobs/{id}", _sentence(error.message), good=False)
+    return request.back(f"/jobs/{id}", words())
 
 
 def in_a_sentence(error: Exception) -> str:

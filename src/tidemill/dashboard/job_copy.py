@@ -24,24 +24,24 @@ pages = PageRoutes()
 
 
 @pages.get("/jobs/{id}/again", role=Role.OPERATOR)
-async def edit(visit: PageRequest) -> Response:
+async def edit(request: PageRequest) -> Response:
     """Show the form with the values of the original job."""
-    refuse_to_look(visit)
-    row = await visit.job_row()
+    refuse_to_look(request)
+    row = await request.job_row()
     typed = {
         "args": as_json(plain(row.args)),
         "queue": row.queue,
         "priority": str(row.priority),
         "delay": "",
     }
-    return _form(visit, row, typed, {})
+    return _form(request, row, typed, {})
 
 
 @pages.post("/jobs/{id}/again", role=Role.OPERATOR)
-async def enqueue_again(visit: PageRequest) -> Response:
+async def enqueue_again(request: PageRequest) -> Response:
     """Enqueue the copy, or show the form again with errors next to the fields."""
-    row = await visit.job_row()
-    typed = {name: visit.form.get(name) or "" for name in ("args", "queue", "priority", "delay")}
+    row = await request.job_row()
+    typed = {name: request.form.get(name) or "" for name in ("args", "queue", "priority", "delay")}
     options: dict[str, Any] = {"tenant": row.tenant, "queue": typed["queue"] or row.queue}
     wrong: dict[str, str] = {}
     try:
@@ -62,7 +62,7 @@ async def enqueue_again(visit: PageRequest) -> Response:
         options |= {"tags": details.tags, "metadata": details.metadata, "reference": details.reference}
         options["correlation_id"] = details.correlation_id
         try:
-            made = await visit.act(_enqueue, visit, row, typed["args"] or "{}", options)
+            made = await request.act(_enqueue, request, row, typed["args"] or "{}", options)
         except TidemillError as error:
             wrong = _places(error)
         else:
@@ -71,15 +71,15 @@ async def enqueue_again(visit: PageRequest) -> Response:
                 if isinstance(made, NewJob)
                 else f"Job {made.id} holds its unique key."
             )
-            return visit.back(f"/jobs/{made.id}", words, good=isinstance(made, NewJob))
-    return _form(visit, row, typed, wrong)
+            return request.back(f"/jobs/{made.id}", words, good=isinstance(made, NewJob))
+    return _form(request, row, typed, wrong)
 
 
-def _enqueue(visit: PageRequest, row: JobRow, args: str, options: dict[str, Any]) -> JobRow | NewJob:
-    declared = visit.app.registry.get(row.task)
+def _enqueue(request: PageRequest, row: JobRow, args: str, options: dict[str, Any]) -> JobRow | NewJob:
+    declared = request.app.registry.get(row.task)
     given = {name: value for name, value in options.items() if value is not None}
     values = declared.arguments.load(args)
-    (made,) = visit.service.client.enqueuer.enqueue(declared, NO_OPTIONS.merged(given), [((), values)])
+    (made,) = request.service.client.enqueuer.enqueue(declared, NO_OPTIONS.merged(given), [((), values)])
     return made
 
 
@@ -89,16 +89,16 @@ def _places(error: TidemillError) -> dict[str, str]:
         return {"args": error.message}
     if not isinstance(error, UsageError):
         raise error
-    about = str(error.facts.get("field") or error.facts.get("option") or "")
+    about = str(error.details.get("field") or error.details.get("option") or "")
     if about not in ("queue", "priority", "delay"):
         about = "queue" if "queue" in error.message else "all"
     return {about: error.message}
 
 
-def _form(visit: PageRequest, row: JobRow, typed: dict[str, str], wrong: dict[str, str]) -> Response:
-    registry = visit.app.registry
+def _form(request: PageRequest, row: JobRow, typed: dict[str, str], wrong: dict[str, str]) -> Response:
+    registry = request.app.registry
     declared = registry.get(row.task) if row.task in registry else None
-    return visit.render(
+    return request.render(
         "job_again.html",
         422 if wrong else 200,
         job=row,

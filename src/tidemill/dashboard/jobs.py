@@ -29,48 +29,50 @@ PATIENCE = 0.1
 
 
 @pages.get("/jobs", role=Role.VIEWER)
-async def jobs(visit: PageRequest) -> Response:
+async def jobs(request: PageRequest) -> Response:
     """List the matching jobs."""
-    filter_input = job_filter.read(visit.query, visit.now())
+    filter_input = job_filter.read(request.query, request.now())
     rows: list[JobRow] = []
     following = None
     if not filter_input.wrong:
         try:
-            rows, following = await visit.read(look, visit, filter_input)
+            rows, following = await request.read(look, request, filter_input)
         except BadFilter as error:
             filter_input.wrong["cursor"] = error.message
-    registry = visit.app.registry
-    return visit.render(
+    registry = request.app.registry
+    return request.render(
         "jobs.html",
         422 if filter_input.wrong else 200,
         filter_input=filter_input,
         chips=filter_input.chips(),
-        rows=[row(visit, job) for job in rows],
+        rows=[row(request, job) for job in rows],
         following=following,
         chosen_states=filter_input.query.get("status", []),
         tasks=registry.names(),
         queues=sorted({task.options.queue for task in registry} | {job.queue for job in rows}),
-        show_tenant=visit.tenant == ALL_TENANTS,
+        show_tenant=request.tenant == ALL_TENANTS,
     )
 
 
-def look(visit: PageRequest, filter_input: FilterInput, limit: int = SIZE) -> tuple[list[JobRow], str | None]:
+def look(
+    request: PageRequest, filter_input: FilterInput, limit: int = SIZE
+) -> tuple[list[JobRow], str | None]:
     """Return one page of jobs and the cursor of the next page."""
     rows: list[JobRow] = []
     cursor = filter_input.cursor
-    clock = visit.app.clock
+    clock = request.app.clock
     began = clock.monotonic()
     for _ in range(LOOKS):
-        page = visit.app.jobs.list(
+        page = request.app.jobs.list(
             limit=limit - len(rows),
             cursor=cursor,
             sort=filter_input.sort,
-            tenant=visit.tenant,
+            tenant=request.tenant,
             # Otherwise a search would reveal masked values.
-            text_in_args=visit.sees_secrets,
+            text_in_args=request.sees_secrets,
             **filter_input.where,
         )
-        rows += [job.facts for job in page.items]
+        rows += [job.row for job in page.items]
         cursor = page.next
         full = cursor is None or len(rows) >= limit
         if full or "text" not in filter_input.where or clock.monotonic() - began > PATIENCE:
@@ -78,9 +80,9 @@ def look(visit: PageRequest, filter_input: FilterInput, limit: int = SIZE) -> tu
     return rows, cursor
 
 
-def row(visit: PageRequest, job: JobRow) -> dict[str, Any]:
+def row(request: PageRequest, job: JobRow) -> dict[str, Any]:
     """Return the table cells of a job."""
-    now = visit.now()
+    now = request.now()
     running = job.state is JobState.RUNNING
     progress = job.progress
     return {

@@ -88,59 +88,59 @@ class Impact(NamedTuple):
 
 
 @pages.get("/jobs/bulk", role=Role.OPERATOR)
-async def choose(visit: PageRequest) -> Response:
+async def choose(request: PageRequest) -> Response:
     """Show the possible actions for all matching jobs, with the number of jobs."""
-    refuse_to_look(visit)
-    act = _act(visit, visit.query.get("act") or "retry")
-    return await _ask(visit, act, _filter_input(visit), [])
+    refuse_to_look(request)
+    act = _act(request, request.query.get("act") or "retry")
+    return await _ask(request, act, _filter_input(request), [])
 
 
 @pages.post("/jobs/bulk", role=Role.OPERATOR)
-async def bulk(visit: PageRequest) -> Response:
+async def bulk(request: PageRequest) -> Response:
     """Ask for confirmation, then perform the action."""
-    act = _act(visit, visit.form.get("act") or "")
-    filter_input, ids = _filter_input(visit), _ids(visit)
-    sure = visit.form.get("sure") == "1"
-    if not ids and visit.form.get("scope") != "all":
-        return visit.back("/jobs", "Select jobs first.", good=False, **filter_input.query)
+    act = _act(request, request.form.get("act") or "")
+    filter_input, ids = _filter_input(request), _ids(request)
+    sure = request.form.get("sure") == "1"
+    if not ids and request.form.get("scope") != "all":
+        return request.back("/jobs", "Select jobs first.", good=False, **filter_input.query)
     if not sure:
-        return await _ask(visit, act, filter_input, ids)
+        return await _ask(request, act, filter_input, ids)
     if act.name == "change":
         try:
-            check_change(*read_change(visit))
+            check_change(*read_change(request))
         except (FormError, UsageError) as error:
-            return visit.back("/jobs", in_a_sentence(error), good=False, **filter_input.query)
+            return request.back("/jobs", in_a_sentence(error), good=False, **filter_input.query)
     if ids:
-        acted: Acted = await visit.act(_do, visit, act, ids, {"ids": ids})
-        return visit.back("/jobs", _summary(act, acted.done, len(ids) - acted.done), **filter_input.query)
-    return await _go_on(visit, act, filter_input)
+        acted: Acted = await request.act(_do, request, act, ids, {"ids": ids})
+        return request.back("/jobs", _summary(act, acted.done, len(ids) - acted.done), **filter_input.query)
+    return await _go_on(request, act, filter_input)
 
 
-async def _ask(visit: PageRequest, act: BulkAction, filter_input: FilterInput, ids: list[UUID]) -> Response:
+async def _ask(request: PageRequest, act: BulkAction, filter_input: FilterInput, ids: list[UUID]) -> Response:
     """Show the confirmation page with the number of jobs and the consequences."""
     if not ids and not filter_input.narrows:
         raise Problem(422, None, "No jobs are selected: choose a filter on the Jobs page first.")
-    return visit.render(
+    return request.render(
         "jobs_bulk.html",
         act=act,
-        acts=[action for action in ACTS.values() if visit.may(action.role)],
+        acts=[action for action in ACTS.values() if request.may(action.role)],
         filter_input=filter_input,
         chips=filter_input.chips(),
         ids=ids,
-        impact=await visit.read(impact, visit, act, filter_input, ids),
-        until=visit.now().isoformat(),
+        impact=await request.read(impact, request, act, filter_input, ids),
+        until=request.now().isoformat(),
         so_far=None,
     )
 
 
-def impact(visit: PageRequest, act: BulkAction, filter_input: FilterInput, ids: list[UUID]) -> Impact:
+def impact(request: PageRequest, act: BulkAction, filter_input: FilterInput, ids: list[UUID]) -> Impact:
     """Count the jobs that an action would affect, by state and up to a limit."""
-    jobs = visit.app.jobs
+    jobs = request.app.jobs
     if ids:
-        counts = jobs.counts(ids=ids, status=list(act.states), tenant=visit.tenant)
+        counts = jobs.counts(ids=ids, status=list(act.states), tenant=request.tenant)
         total = sum(counts.values())
         return Impact(counts, total, False, len(ids) - total)
-    where = _narrowed(visit, act, filter_input)
+    where = _narrowed(request, act, filter_input)
     if where is None:
         return Impact({}, 0, False)
     if "text" not in where:
@@ -157,31 +157,33 @@ def impact(visit: PageRequest, act: BulkAction, filter_input: FilterInput, ids: 
     return Impact(dict(totals), totals.total(), cursor is not None)
 
 
-async def _go_on(visit: PageRequest, act: BulkAction, filter_input: FilterInput) -> Response:
+async def _go_on(request: PageRequest, act: BulkAction, filter_input: FilterInput) -> Response:
     """Process one batch; if jobs remain, show a page that asks whether to continue."""
     if not filter_input.narrows:
         raise Problem(422, None, "No jobs are selected: choose a filter on the Jobs page first.")
-    where = _narrowed(visit, act, filter_input)
-    form = visit.form
-    done, skipped = form.whole("done", 0, most=10**12), form.whole("skipped", 0, most=10**12)
-    cursor, until = form.get("cursor"), _moment(visit)
+    where = _narrowed(request, act, filter_input)
+    form = request.form
+    done, skipped = form.whole_number("done", 0, most=10**12), form.whole_number("skipped", 0, most=10**12)
+    cursor, until = form.get("cursor"), _moment(request)
     if where is not None:
         where["created_before"] = min(where.get("created_before", until), until)
-        seen, clock = 0, visit.app.clock
+        seen, clock = 0, request.app.clock
         began = clock.monotonic()
         # Workers start with the oldest jobs, so cancel the newest first.
         sort = "newest" if act.name == "cancel" else "oldest"
         while seen < PART and clock.monotonic() - began < SECONDS:
-            page = await visit.read(visit.app.jobs.list, limit=BATCH, cursor=cursor, sort=sort, **where)
+            page = await request.read(request.app.jobs.list, limit=BATCH, cursor=cursor, sort=sort, **where)
             if page.items:
-                acted = await visit.act(_do, visit, act, [job.id for job in page.items], filter_input.where)
+                acted = await request.act(
+                    _do, request, act, [job.id for job in page.items], filter_input.where
+                )
                 done, skipped = done + acted.done, skipped + len(page.items) - acted.done
                 seen += len(page.items)
             cursor = page.next
             if cursor is None:
                 break
         else:
-            return visit.render(
+            return request.render(
                 "jobs_bulk.html",
                 act=act,
                 acts=[act],
@@ -192,29 +194,29 @@ async def _go_on(visit: PageRequest, act: BulkAction, filter_input: FilterInput)
                 until=until.isoformat(),
                 so_far={"done": done, "skipped": skipped, "cursor": cursor},
             )
-    return visit.back("/jobs", _summary(act, done, skipped), **filter_input.query)
+    return request.back("/jobs", _summary(act, done, skipped), **filter_input.query)
 
 
-def _do(visit: PageRequest, act: BulkAction, ids: list[UUID], audited: dict[str, Any]) -> Acted:
-    where: dict[str, Any] = {"ids": ids, "tenant": visit.tenant, "asked": audited}
-    jobs = visit.app.jobs
+def _do(request: PageRequest, act: BulkAction, ids: list[UUID], audited: dict[str, Any]) -> Acted:
+    where: dict[str, Any] = {"ids": ids, "tenant": request.tenant, "asked": audited}
+    jobs = request.app.jobs
     match act.name:
         case "retry":
             return jobs.retry(**where)
         case "cancel":
-            return jobs.cancel(reason=read_reason(visit.form), **where)
+            return jobs.cancel(reason=read_reason(request.form), **where)
         case "change":
-            queue, priority = read_change(visit)
+            queue, priority = read_change(request)
             return jobs.change(priority=priority, to_queue=queue, **where)
         case _:
             return jobs.delete(**where)
 
 
-def _narrowed(visit: PageRequest, act: BulkAction, filter_input: FilterInput) -> dict[str, Any] | None:
+def _narrowed(request: PageRequest, act: BulkAction, filter_input: FilterInput) -> dict[str, Any] | None:
     """Restrict the conditions to states that allow the action; return None if there is no such state."""
     wanted = frozenset(filter_input.where.get("status", ()))
     states = (wanted & act.states) if wanted else act.states
-    return {**filter_input.where, "status": list(states), "tenant": visit.tenant} if states else None
+    return {**filter_input.where, "status": list(states), "tenant": request.tenant} if states else None
 
 
 def _summary(act: BulkAction, done: int, skipped: int) -> str:
@@ -223,33 +225,33 @@ def _summary(act: BulkAction, done: int, skipped: int) -> str:
     return f"{jobs} {act.done}.{rest}"
 
 
-def _act(visit: PageRequest, name: str) -> BulkAction:
+def _act(request: PageRequest, name: str) -> BulkAction:
     act = ACTS.get(name)
     if act is None:
         raise Problem(422, None, f"unknown action {name[:40]!r}; expected one of {', '.join(ACTS)}")
-    visit.need(act.role)
+    request.need(act.role)
     return act
 
 
-def _filter_input(visit: PageRequest) -> FilterInput:
-    filter_input = job_filter.read(visit.query, visit.now())
+def _filter_input(request: PageRequest) -> FilterInput:
+    filter_input = job_filter.read(request.query, request.now())
     if filter_input.wrong:
         raise Problem(422, None, "; ".join(filter_input.wrong.values()))
     return filter_input
 
 
-def _ids(visit: PageRequest) -> list[UUID]:
+def _ids(request: PageRequest) -> list[UUID]:
     try:
-        return list(dict.fromkeys(UUID(text) for text in visit.form.all("id")))
+        return list(dict.fromkeys(UUID(text) for text in request.form.all("id")))
     except ValueError:
         raise Problem(422, None, "one of the ids is not a job's id") from None
 
 
-def _moment(visit: PageRequest) -> datetime:
+def _moment(request: PageRequest) -> datetime:
     """Return when the confirmation page was shown, but never a time after now."""
-    now = visit.now()
+    now = request.now()
     try:
-        shown_at = datetime.fromisoformat(visit.form.get("until") or "")
+        shown_at = datetime.fromisoformat(request.form.get("until") or "")
     except ValueError:
         return now
     return min(shown_at, now) if shown_at.tzinfo is not None else now

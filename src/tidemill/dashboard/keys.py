@@ -22,35 +22,35 @@ pages = PageRoutes()
 
 
 @pages.post("/settings/keys", role=Role.SUPER_ADMIN)
-async def create(visit: PageRequest) -> Response:
+async def create(request: PageRequest) -> Response:
     """Create a key. Only this response contains the secret, so it must not be a redirect."""
-    typed = {name: visit.form.get(name) or "" for name in ("name", "role", "tenant", "days")}
+    typed = {name: request.form.get(name) or "" for name in ("name", "role", "tenant", "days")}
     try:
         if typed["days"] not in EXPIRIES:
             raise Problem(422, None, "choose when it expires from the list")
-        tenant = visit.chosen(typed["tenant"] or None) or visit.identity.tenant
-        made = await visit.act(
-            visit.app.keys.create,
+        tenant = request.chosen(typed["tenant"] or None) or request.identity.tenant
+        made = await request.act(
+            request.app.keys.create,
             typed["name"],
             role=typed["role"],
             tenant=None if tenant == ALL_TENANTS else tenant,
             expires=timedelta(days=int(typed["days"])) if typed["days"] else None,
         )
     except UsageError as error:
-        return await show(visit, 422, key_typed=typed, key_wrong=error.message)
+        return await show(request, 422, key_typed=typed, key_wrong=error.message)
     except Problem as problem:
-        return await show(visit, problem.status, key_typed=typed, key_wrong=problem.detail)
-    return visit.render("key_made.html", key=made.key, secret=made.secret)
+        return await show(request, problem.status, key_typed=typed, key_wrong=problem.detail)
+    return request.render("key_made.html", key=made.key, secret=made.secret)
 
 
 @pages.get("/settings/keys/revoke", role=Role.SUPER_ADMIN)
-async def ask_revoke(visit: PageRequest) -> Response:
+async def ask_revoke(request: PageRequest) -> Response:
     """Ask for confirmation before a key is revoked."""
-    row = await _known(visit, visit.query.get("id"))
+    row = await _known(request, request.query.get("id"))
     key = row.key
-    own = visit.identity.who.startswith(f"key:{key.id} ")
+    own = request.identity.who.startswith(f"key:{key.id} ")
     return ask(
-        visit,
+        request,
         title=f"Revoke {key.name}?",
         words=f"The key {key.id} ({key.role.value}, {'all tenants' if key.tenant == ALL_TENANTS else f'tenant {key.tenant}'}) "
         "stops working immediately on this server and within seconds on others. This cannot be undone.",
@@ -63,15 +63,15 @@ async def ask_revoke(visit: PageRequest) -> Response:
 
 
 @pages.post("/settings/keys/revoke", role=Role.SUPER_ADMIN)
-async def revoke(visit: PageRequest) -> Response:
+async def revoke(request: PageRequest) -> Response:
     """Revoke a key."""
-    row = await _known(visit, visit.form.get("id"))
-    await visit.act(visit.app.keys.revoke, row.key.id)
-    return visit.back("/settings", f"Key {row.key.name} is revoked.")
+    row = await _known(request, request.form.get("id"))
+    await request.act(request.app.keys.revoke, row.key.id)
+    return request.back("/settings", f"Key {row.key.name} is revoked.")
 
 
-async def _known(visit: PageRequest, id: str | None) -> KeyRow:
-    for row in await visit.read(known_keys, visit):
+async def _known(request: PageRequest, id: str | None) -> KeyRow:
+    for row in await request.read(known_keys, request):
         if row.key.id == id:
             return row
     raise KeyNotFound(f"there is no key {(id or '')[:100]!r}", id=id)

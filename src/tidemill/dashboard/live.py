@@ -13,11 +13,11 @@ pages = PageRoutes()
 
 
 @pages.get("/live", role=Role.VIEWER)
-async def live(visit: PageRequest) -> Response:
+async def live(request: PageRequest) -> Response:
     """Stream ``change`` events while the user is signed in."""
 
     async def is_signed_in() -> bool:
-        session = await visit.site.session(visit.request)
-        return session is not None and session.identity == visit.identity
+        session = await request.site.session(request.http)
+        return session is not None and session.identity == request.identity
 
-    return change_stream(visit, is_signed_in)
+    return change_stream(request, is_signed_in)

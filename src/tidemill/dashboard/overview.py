@@ -27,24 +27,24 @@ MOST_MARKS = 5
 
 
 @pages.get("/", role=Role.VIEWER)
-async def overview(visit: PageRequest) -> Response:
+async def overview(request: PageRequest) -> Response:
     """Show the overview."""
-    window = visit.query.get("window") or "1h"
+    window = request.query.get("window") or "1h"
     if window not in WINDOWS:
         window = "1h"
-    about = ("overview", window, visit.tenant, visit.identity.tenant)
-    values = await visit.cached(about, _look, visit, window)
-    return visit.render("overview.html", window=window, windows=list(WINDOWS), **values)
+    about = ("overview", window, request.tenant, request.identity.tenant)
+    values = await request.cached(about, _look, request, window)
+    return request.render("overview.html", window=window, windows=list(WINDOWS), **values)
 
 
-def _look(visit: PageRequest, window: str) -> dict[str, Any]:
+def _look(request: PageRequest, window: str) -> dict[str, Any]:
     """Run all queries in sequence on one thread, so that a page uses at most one connection."""
-    stats, tenant = visit.app.stats, visit.tenant
-    look = visit.inspection.snapshot(tenant)
+    stats, tenant = request.app.stats, request.tenant
+    look = request.inspection.snapshot(tenant)
     steps = stats.throughput(window, tenant=tenant)
     # Workers belong to no tenant, so only users of all tenants see them.
-    whole = visit.identity.tenant == ALL_TENANTS
-    workers = visit.inspection.workers() if whole else []
+    whole = request.identity.tenant == ALL_TENANTS
+    workers = request.inspection.workers() if whole else []
     marks = _versions(workers, steps.at - WINDOWS[window][0])
     summary = snapshot.overview(look, WINDOWS[window][0])
     quiet = not summary.ended and not any(summary.counts.values())
@@ -53,9 +53,9 @@ def _look(visit: PageRequest, window: str) -> dict[str, Any]:
         "concerns": [concern(alert) for alert in snapshot.raised(look, None, HOUR)],
         "queues": snapshot.deepest(look, 8),
         "failing": stats.failures(tenant=tenant, limit=8),
-        "crew": _crew(visit, workers, steps.at) if whole else None,
+        "crew": _crew(request, workers, steps.at) if whole else None,
         "marks": marks,
-        "new_here": quiet and _new_here(visit),
+        "new_here": quiet and _new_here(request),
         **_charts(steps, marks),
         "sampled": steps.sampled,
         "since_at": steps.since_at,
@@ -94,10 +94,10 @@ def _versions(workers: list[Worker], since: datetime) -> list[tuple[datetime, st
     return starts[-MOST_MARKS:]
 
 
-def _crew(visit: PageRequest, workers: list[Worker], at: datetime) -> dict[str, Any]:
+def _crew(request: PageRequest, workers: list[Worker], at: datetime) -> dict[str, Any]:
     held = {
         holder.worker: holder.claimed + holder.running
-        for holder in visit.inspection.holders(tenant=ALL_TENANTS)
+        for holder in request.inspection.holders(tenant=ALL_TENANTS)
     }
     living = [(worker, how) for worker in workers if (how := liveness(worker, at)) in ("alive", "late")]
     # Late workers first, then the busiest.
@@ -106,6 +106,6 @@ def _crew(visit: PageRequest, workers: list[Worker], at: datetime) -> dict[str, 
     return {"rows": rows, "more": len(living) - len(rows)}
 
 
-def _new_here(visit: PageRequest) -> bool:
+def _new_here(request: PageRequest) -> bool:
     """Whether the store has no jobs at all, as far as this user can see."""
-    return not visit.inspection.newest_jobs(tenant=visit.tenant, limit=1)
+    return not request.inspection.newest_jobs(tenant=request.tenant, limit=1)

@@ -106,7 +106,7 @@ class PageRequest(WebRequest):
     def page_path(self) -> str:
         """Path of this page within the site."""
         base = self.where("")
-        path: str = self.request.scope["path"]
+        path: str = self.http.scope["path"]
         return path[len(base) :] if base and path.startswith(base) else path
 
     @property
@@ -137,7 +137,7 @@ class PageRequest(WebRequest):
 
     def render(self, template: str, status: int = 200, **values: Any) -> Response:
         """Render a page."""
-        message = None if self.is_live else self.site.sessions.message(self.request)
+        message = None if self.is_live else self.site.sessions.message(self.http)
         text = self.site.views.render(template, self, {"message": message, **values})
         headers = {"content-security-policy": POLICY, "vary": "accept-encoding"}
         content = text.encode()
@@ -147,13 +147,13 @@ class PageRequest(WebRequest):
             headers["content-encoding"] = "gzip"
         response = Response(content, status, headers, "text/html; charset=utf-8")
         if message is not None:
-            self.site.sessions.forget_message(response, self.request)
+            self.site.sessions.forget_message(response, self.http)
         return response
 
     def back(self, path: str, words: str, *, good: bool = True, **query: Any) -> Response:
         """Redirect to a page after an action and show a message there once."""
         response = RedirectResponse(self.url(path, **query), 303)
-        self.site.sessions.show_next(response, self.request, words, good=good)
+        self.site.sessions.show_next(response, self.http, words, good=good)
         return response
 
     def back_to(
@@ -164,20 +164,20 @@ class PageRequest(WebRequest):
         if wanted is None:
             return self.back(otherwise, words, good=good)
         response = RedirectResponse(self.where("") + wanted, 303)
-        self.site.sessions.show_next(response, self.request, words, good=good)
+        self.site.sessions.show_next(response, self.http, words, good=good)
         return response
 
     @property
     def globals(self) -> Mapping[str, Any]:
         """Values that every template can use."""
         return {
-            "visit": self,
+            "request": self,
             "url": self.url,
             "here": self.here,
             "may": self.may,
             "now": self.now(),
             "csrf": "" if self.is_live else self.csrf,
-            "theme": self.site.sessions.theme(self.request),
+            "theme": self.site.sessions.theme(self.http),
             "themes": THEMES,
             "identity": self.identity,
             "chosen_tenant": self.query.get("tenant"),

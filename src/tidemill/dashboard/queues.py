@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from starlette.responses import Response
 
 from tidemill.client.limits import LimitState, allows
-from tidemill.client.stats.loads import QueueFacts, is_living, serving
+from tidemill.client.stats.loads import QueueCounts, is_living, serving
 from tidemill.dashboard.formats import percent, span
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
@@ -42,35 +42,35 @@ class LimitRow(NamedTuple):
 
 
 @pages.get("/queues", role=Role.VIEWER)
-async def queues(visit: PageRequest) -> Response:
+async def queues(request: PageRequest) -> Response:
     """List all queues, and all limits for users who may see all tenants."""
-    values = await visit.read(_list, visit, await _facts(visit))
-    return visit.render("queues.html", **values)
+    values = await request.read(_list, request, await _counts(request))
+    return request.render("queues.html", **values)
 
 
-async def _facts(visit: PageRequest) -> QueueFacts:
+async def _counts(request: PageRequest) -> QueueCounts:
     """Return the cached job counts. Pauses and workers are read on every request."""
-    about = ("queues", visit.tenant)
-    return await visit.cached(about, visit.inspection.queue_facts, visit.now(), tenant=visit.tenant)
+    about = ("queues", request.tenant)
+    return await request.cached(about, request.inspection.queue_counts, request.now(), tenant=request.tenant)
 
 
-def _list(visit: PageRequest, figures: QueueFacts) -> dict[str, Any]:
-    also = {task.options.queue for task in visit.app.registry}
-    loads = visit.inspection.queue_loads(visit.now(), figures, tenant=visit.tenant, also=also)
-    everywhere, control = visit.identity.tenant == ALL_TENANTS, visit.app.control
+def _list(request: PageRequest, figures: QueueCounts) -> dict[str, Any]:
+    also = {task.options.queue for task in request.app.registry}
+    loads = request.inspection.queue_loads(request.now(), figures, tenant=request.tenant, also=also)
+    everywhere, control = request.identity.tenant == ALL_TENANTS, request.app.control
     return {
         "loads": loads,
         "everything": next((pause for pause in control.pauses() if pause.kind is PauseKind.ALL), None),
         "enabled": all(
             setting.value is not False for setting in control.settings() if setting.key == "worker_enabled"
         ),
-        "limits": _limits(visit) if everywhere else [],
+        "limits": _limits(request) if everywhere else [],
     }
 
 
-def _limits(visit: PageRequest) -> list[LimitRow]:
-    behind, declared = visit.inspection.limits_in_use(), visit.app.limits.declared()
-    rows = [limit_row(state, behind, declared.get(state.name)) for state in visit.app.limits.list()]
+def _limits(request: PageRequest) -> list[LimitRow]:
+    behind, declared = request.inspection.limits_in_use(), request.app.limits.declared()
+    rows = [limit_row(state, behind, declared.get(state.name)) for state in request.app.limits.list()]
     return sorted(rows, key=lambda row: (not row.is_full, row.state.name))
 
 
@@ -96,23 +96,23 @@ def limit_row(state: LimitState, behind: frozenset[str], declared: Rule | None =
 
 
 @pages.get("/queues/{name:path}", role=Role.VIEWER)
-async def queue(visit: PageRequest) -> Response:
+async def queue(request: PageRequest) -> Response:
     """Show one queue: its load, its workers, its running jobs and its limits."""
-    values = await visit.read(_look, visit, visit.path["name"], await _facts(visit))
-    return visit.render("queue.html", **values)
+    values = await request.read(_look, request, request.path["name"], await _counts(request))
+    return request.render("queue.html", **values)
 
 
-def _look(visit: PageRequest, name: str, figures: QueueFacts) -> dict[str, Any]:
-    inspection, now = visit.inspection, visit.now()
-    everywhere = visit.identity.tenant == ALL_TENANTS
-    (load,) = inspection.queue_loads(now, figures, tenant=visit.tenant, named=name).rows
+def _look(request: PageRequest, name: str, figures: QueueCounts) -> dict[str, Any]:
+    inspection, now = request.inspection, request.now()
+    everywhere = request.identity.tenant == ALL_TENANTS
+    (load,) = inspection.queue_loads(now, figures, tenant=request.tenant, named=name).rows
     living = [worker for worker in inspection.workers() if is_living(worker, now)] if everywhere else []
     own = {f"queue/{name}", f"depth/queue/{name}", "queue", "depth/queue"}
     return {
         "name": name,
         "load": load,
         "workers": [worker for worker in living if serving(worker, name)],
-        "tasks": [task.name for task in visit.app.registry if task.options.queue == name],
-        "held": inspection.newest_jobs(tenant=visit.tenant, states=HELD, queue=name, limit=SHOWN),
-        "limits": [row for row in _limits(visit) if row.state.name in own] if everywhere else [],
+        "tasks": [task.name for task in request.app.registry if task.options.queue == name],
+        "held": inspection.newest_jobs(tenant=request.tenant, states=HELD, queue=name, limit=SHOWN),
+        "limits": [row for row in _limits(request) if row.state.name in own] if everywhere else [],
     }

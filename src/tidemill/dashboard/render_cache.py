@@ -46,10 +46,10 @@ class RenderCache:
         self._budget = Buckets(RATE, int(RATE), clock)
 
     async def answer(
-        self, visit: PageRequest, make: Callable[[PageRequest], Awaitable[Response]]
+        self, request: PageRequest, make: Callable[[PageRequest], Awaitable[Response]]
     ) -> Response:
         """Return a rendering that is at most one second old, or 204 if there is none and the rate limit is reached."""
-        key, version = _key(visit), (visit.service.changes.told, self._acts)
+        key, version = _key(request), (request.service.changes.told, self._acts)
         now = self._clock.monotonic()
         cached = self._made.get(key)
         if cached is not None and now - cached[0] < FRESH and cached[1] == version:
@@ -61,7 +61,7 @@ class RenderCache:
             return Response(None, 204, {"retry-after": "1"})
         future = making[key, version] = asyncio.get_running_loop().create_future()
         try:
-            response = await make(visit)
+            response = await make(request)
         except BaseException as error:
             future.set_exception(error)
             # Mark the exception as retrieved, because there may be no other waiter.
@@ -80,11 +80,11 @@ class RenderCache:
         """Invalidate all renderings, because an action in this process changed something."""
         self._acts += 1
 
-    def opened(self, visit: PageRequest) -> None:
+    def opened(self, request: PageRequest) -> None:
         """Drop the shared rendering of a page that was loaded in full, so that a refresh never shows older content."""
-        self._made.pop(_key(visit), None)
+        self._made.pop(_key(request), None)
 
 
-def _key(visit: PageRequest) -> Key:
-    url, identity = str(visit.request.url), visit.identity
-    return url, identity.role.value, identity.tenant, str(visit.takes_gzip)
+def _key(request: PageRequest) -> Key:
+    url, identity = str(request.http.url), request.identity
+    return url, identity.role.value, identity.tenant, str(request.takes_gzip)

@@ -233,7 +233,7 @@ def _days(form: Fields, field: str, read: Callable[[Mapping[str, Any]], Any]) ->
 
 def shown(schedule: Schedule) -> dict[str, Any]:
     """Return the form values of an existing schedule."""
-    row = schedule.facts
+    row = schedule.row
     values: dict[str, Any] = {
         **EMPTY,
         "key": schedule.key,

@@ -60,20 +60,20 @@ class PastFire(NamedTuple):
 
 
 @pages.get("/schedules", role=Role.VIEWER)
-async def schedules(visit: PageRequest) -> Response:
+async def schedules(request: PageRequest) -> Response:
     """List the matching schedules of one page."""
-    words = visit.query.get("q")
-    status = visit.query.get("status") or visit.query.get("state")
-    page = visit.query.whole("page", 1, least=1, most=100_000)
-    values = await visit.read(_list, visit, words, status if status in STATES else None, page)
-    return visit.render(
+    words = request.query.get("q")
+    status = request.query.get("status") or request.query.get("state")
+    page = request.query.whole_number("page", 1, least=1, most=100_000)
+    values = await request.read(_list, request, words, status if status in STATES else None, page)
+    return request.render(
         "schedules.html", words=words, chosen=status, page=page, statuses=STATES, state_of=state_of, **values
     )
 
 
-def _list(visit: PageRequest, words: str | None, status: str | None, page: int) -> dict[str, Any]:
+def _list(request: PageRequest, words: str | None, status: str | None, page: int) -> dict[str, Any]:
     """Find the matching schedules. Only the schedules on the page are parsed, so that a long list stays fast."""
-    rows = visit.inspection.schedules(tenant=visit.tenant)
+    rows = request.inspection.schedules(tenant=request.tenant)
     total = len(rows)
     if words is not None:
         low = words.lower()
@@ -87,39 +87,39 @@ def _list(visit: PageRequest, words: str | None, status: str | None, page: int) 
         "total": total,
         "matching": len(rows),
         "schedules": shown,
-        "outcomes": visit.inspection.last_outcomes([(schedule.id, schedule.tenant) for schedule in shown]),
+        "outcomes": request.inspection.last_outcomes([(schedule.id, schedule.tenant) for schedule in shown]),
         "more": len(rows) > page * PAGE,
     }
 
 
 @pages.get("/schedules/{id}", role=Role.VIEWER)
-async def schedule(visit: PageRequest) -> Response:
+async def schedule(request: PageRequest) -> Response:
     """Show one schedule."""
-    count = visit.query.whole("n", 5, least=1, most=MOST_SHOWN)
-    before = _instant(visit, "before")
-    values = await visit.read(_look, visit, count, before)
-    return visit.render("schedule.html", count=count, **values)
+    count = request.query.whole_number("n", 5, least=1, most=MOST_SHOWN)
+    before = _instant(request, "before")
+    values = await request.read(_look, request, count, before)
+    return request.render("schedule.html", count=count, **values)
 
 
-def _look(visit: PageRequest, count: int, before: datetime | None) -> dict[str, Any]:
-    schedule = visit.app.schedules.get(visit.path["id"], tenant=visit.tenant)
-    shown, more = _fires(visit, schedule, before)
+def _look(request: PageRequest, count: int, before: datetime | None) -> dict[str, Any]:
+    schedule = request.app.schedules.get(request.path["id"], tenant=request.tenant)
+    shown, more = _fires(request, schedule, before)
     ids = [fire.job_id for fire in shown if fire.job_id is not None]
-    states = {job.id: job.state for job in visit.inspection.live_jobs(ids, tenant=schedule.tenant)}
-    after = _after(visit, schedule)
-    definition = _definition(visit, schedule)
-    coming, changes = preview(schedule, count, after or visit.now())
+    states = {job.id: job.state for job in request.inspection.live_jobs(ids, tenant=schedule.tenant)}
+    after = _after(request, schedule)
+    definition = _definition(request, schedule)
+    coming, changes = preview(schedule, count, after or request.now())
     return {
         "schedule": schedule,
-        "args": visit.masked(schedule.args),
-        "options": visit.masked(schedule.options),
+        "args": request.masked(schedule.args),
+        "options": request.masked(schedule.options),
         "fires": [_happened(fire, states) for fire in shown],
         "older": shown[-1].fire_at.isoformat() if more else None,
         "newest": before is None,
         "coming": coming,
         "changes": changes,
-        "after": visit.query.get("after"),
-        "knows_task": schedule.task in visit.app.registry,
+        "after": request.query.get("after"),
+        "knows_task": schedule.task in request.app.registry,
         "may_remove": may_remove(schedule),
         "is_stored": schedule.source is Source.STORED,
         "state": state_of(schedule),
@@ -128,24 +128,24 @@ def _look(visit: PageRequest, count: int, before: datetime | None) -> dict[str, 
     }
 
 
-def _definition(visit: PageRequest, schedule: Schedule) -> Definition | None:
+def _definition(request: PageRequest, schedule: Schedule) -> Definition | None:
     if schedule.definition_id is None:
         return None
-    return visit.inspection.definition(schedule.definition_id, tenant=schedule.tenant)
+    return request.inspection.definition(schedule.definition_id, tenant=schedule.tenant)
 
 
 def _refusal(schedule: Schedule, definition: Definition | None) -> str | None:
     """Return why the schedule cannot be run now, or None."""
-    error = trigger_refusal(schedule.facts, definition)
+    error = trigger_refusal(schedule.row, definition)
     return None if error is None else error.message.partition(";")[0]
 
 
-def _fires(visit: PageRequest, schedule: Schedule, before: datetime | None) -> tuple[Sequence[Fired], bool]:
+def _fires(request: PageRequest, schedule: Schedule, before: datetime | None) -> tuple[Sequence[Fired], bool]:
     """Return one page of fires, and whether there are older ones.
 
     If an instant has one fire per node, they all appear on the same page.
     """
-    ask = partial(visit.app.schedules.fires, schedule.id, tenant=schedule.tenant)
+    ask = partial(request.app.schedules.fires, schedule.id, tenant=schedule.tenant)
     fires = ask(limit=FIRES + 1, before=before)
     if len(fires) <= FIRES:
         return fires, False
@@ -181,7 +181,7 @@ def preview(
     Both are empty if the schedule is invalid.
     """
     try:
-        rules = read_rules(schedule.facts)
+        rules = read_rules(schedule.row)
         around = (rules.zone, rules.calendar, rules.exclude)
         fires = rules.trigger.preview(count, after, *around)
         coming = [
@@ -201,9 +201,9 @@ def told(at: datetime, zone: ZoneInfo) -> str:
     return at.astimezone(zone).strftime("%a %Y-%m-%d %H:%M:%S %z")
 
 
-def _after(visit: PageRequest, schedule: Schedule) -> datetime | None:
+def _after(request: PageRequest, schedule: Schedule) -> datetime | None:
     """Return the start of the preview: a day in the schedule's zone, or an instant."""
-    text = visit.query.get("after")
+    text = request.query.get("after")
     if text is None or schedule.broken is not None:
         return None
     try:
@@ -212,11 +212,11 @@ def _after(visit: PageRequest, schedule: Schedule) -> datetime | None:
         # Fires at midnight belong to the day.
         return begin - timedelta(microseconds=1)
     except (ValueError, OverflowError):
-        return _instant(visit, "after")
+        return _instant(request, "after")
 
 
-def _instant(visit: PageRequest, name: str) -> datetime | None:
-    text = visit.query.get(name)
+def _instant(request: PageRequest, name: str) -> datetime | None:
+    text = request.query.get(name)
     if text is None:
         return None
     try:
@@ -232,64 +232,64 @@ def _instant(visit: PageRequest, name: str) -> datetime | None:
 
 
 @pages.post("/schedules/{id}/pause", role=Role.OPERATOR)
-async def pause(visit: PageRequest) -> Response:
+async def pause(request: PageRequest) -> Response:
     """Pause a schedule."""
-    schedule = await schedule_at(visit)
-    reason = read_reason(visit.form)
-    await visit.act(visit.app.schedules.pause, schedule.id, reason=reason, tenant=schedule.tenant)
-    return visit.back(f"/schedules/{schedule.id}", f"Schedule {schedule.key} is paused.")
+    schedule = await schedule_at(request)
+    reason = read_reason(request.form)
+    await request.act(request.app.schedules.pause, schedule.id, reason=reason, tenant=schedule.tenant)
+    return request.back(f"/schedules/{schedule.id}", f"Schedule {schedule.key} is paused.")
 
 
 @pages.post("/schedules/{id}/resume", role=Role.OPERATOR)
-async def resume(visit: PageRequest) -> Response:
+async def resume(request: PageRequest) -> Response:
     """Resume a schedule from now on."""
-    schedule = await schedule_at(visit)
-    await visit.act(visit.app.schedules.resume, schedule.id, tenant=schedule.tenant)
-    return visit.back(f"/schedules/{schedule.id}", f"Schedule {schedule.key} is resumed.")
+    schedule = await schedule_at(request)
+    await request.act(request.app.schedules.resume, schedule.id, tenant=schedule.tenant)
+    return request.back(f"/schedules/{schedule.id}", f"Schedule {schedule.key} is resumed.")
 
 
 @pages.get("/schedules/{id}/run", role=Role.OPERATOR)
-async def ask_to_run(visit: PageRequest) -> Response:
+async def ask_to_run(request: PageRequest) -> Response:
     """Ask for confirmation before a job is created."""
-    refuse_to_look(visit)
-    schedule = await schedule_at(visit)
-    return visit.render("schedule_sure.html", schedule=schedule, act="run")
+    refuse_to_look(request)
+    schedule = await schedule_at(request)
+    return request.render("schedule_sure.html", schedule=schedule, act="run")
 
 
 @pages.post("/schedules/{id}/run", role=Role.OPERATOR)
-async def run(visit: PageRequest) -> Response:
+async def run(request: PageRequest) -> Response:
     """Create a job now, independent of the trigger."""
-    schedule = await schedule_at(visit)
+    schedule = await schedule_at(request)
     try:
-        job = await visit.act(visit.app.schedules.trigger, schedule.id, tenant=schedule.tenant)
+        job = await request.act(request.app.schedules.trigger, schedule.id, tenant=schedule.tenant)
     except TidemillError as error:
         if (wrong := problem(error)) is None:
             raise
-        return visit.back(f"/schedules/{schedule.id}", wrong, good=False)
-    return visit.back(
+        return request.back(f"/schedules/{schedule.id}", wrong, good=False)
+    return request.back(
         f"/schedules/{schedule.id}", f"Job {job.id} was created; it is the first of the fires below."
     )
 
 
 @pages.get("/schedules/{id}/remove", role=Role.ADMIN)
-async def ask_to_remove(visit: PageRequest) -> Response:
+async def ask_to_remove(request: PageRequest) -> Response:
     """Ask for confirmation before a schedule is removed."""
-    refuse_to_look(visit)
-    schedule = await schedule_at(visit)
-    return visit.render("schedule_sure.html", schedule=schedule, act="remove")
+    refuse_to_look(request)
+    schedule = await schedule_at(request)
+    return request.render("schedule_sure.html", schedule=schedule, act="remove")
 
 
 @pages.post("/schedules/{id}/remove", role=Role.ADMIN)
-async def remove(visit: PageRequest) -> Response:
+async def remove(request: PageRequest) -> Response:
     """Remove a schedule; its jobs stay."""
-    schedule = await schedule_at(visit)
-    await visit.act(visit.app.schedules.remove, schedule.id, tenant=schedule.tenant)
-    return visit.back("/schedules", f"Schedule {schedule.key} is removed. Its jobs are kept.")
+    schedule = await schedule_at(request)
+    await request.act(request.app.schedules.remove, schedule.id, tenant=schedule.tenant)
+    return request.back("/schedules", f"Schedule {schedule.key} is removed. Its jobs are kept.")
 
 
-async def schedule_at(visit: PageRequest) -> Schedule:
+async def schedule_at(request: PageRequest) -> Schedule:
     """Return the schedule in the path, if the user may see it."""
-    return await visit.read(visit.app.schedules.get, visit.path["id"], tenant=visit.tenant)
+    return await request.read(request.app.schedules.get, request.path["id"], tenant=request.tenant)
 
 
 def problem(error: TidemillError) -> str | None:

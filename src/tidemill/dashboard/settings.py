@@ -83,35 +83,37 @@ class KeyRow(NamedTuple):
 
 
 @pages.get("/settings", role=Role.VIEWER)
-async def settings(visit: PageRequest) -> Response:
+async def settings(request: PageRequest) -> Response:
     """Show the installation, and to super admins also settings and keys."""
-    return await show(visit)
+    return await show(request)
 
 
 @pages.post("/settings/set", role=Role.SUPER_ADMIN, everywhere=True)
-async def set_setting(visit: PageRequest) -> Response:
+async def set_setting(request: PageRequest) -> Response:
     """Write a setting. The value is parsed as JSON if possible, else stored as text."""
-    typed = {name: visit.form.get(name) or "" for name in ("key", "value", "description")}
+    typed = {name: request.form.get(name) or "" for name in ("key", "value", "description")}
     if not typed["key"] or not typed["value"]:
-        return await show(visit, 422, typed=typed, wrong="give a key and a value")
+        return await show(request, 422, typed=typed, wrong="give a key and a value")
     try:
         value = _read(typed["value"])
-        await visit.act(visit.app.control.set, typed["key"], value, description=visit.form.get("description"))
+        await request.act(
+            request.app.control.set, typed["key"], value, description=request.form.get("description")
+        )
     except UsageError as error:
-        return await show(visit, 422, typed=typed, wrong=error.message)
-    return visit.back("/settings", f"{typed['key']} is set; workers apply it within seconds.")
+        return await show(request, 422, typed=typed, wrong=error.message)
+    return request.back("/settings", f"{typed['key']} is set; workers apply it within seconds.")
 
 
 @pages.get("/settings/unset", role=Role.SUPER_ADMIN, everywhere=True)
-async def ask_unset(visit: PageRequest) -> Response:
+async def ask_unset(request: PageRequest) -> Response:
     """Ask for confirmation before a setting is removed."""
-    key = visit.query.get("key") or ""
-    settings = await visit.read(visit.app.control.settings)
+    key = request.query.get("key") or ""
+    settings = await request.read(request.app.control.settings)
     setting = next((candidate for candidate in settings if candidate.key == key), None)
     if setting is None:
         raise Problem(404, None, f"there is no setting {key[:100]!r}")
     return ask(
-        visit,
+        request,
         title=f"Remove {key}?",
         words=f"It is {json.dumps(shown_value(setting))[:200]} now. After removal every worker uses the default within seconds.",
         action="/settings/unset",
@@ -122,15 +124,15 @@ async def ask_unset(visit: PageRequest) -> Response:
 
 
 @pages.post("/settings/unset", role=Role.SUPER_ADMIN, everywhere=True)
-async def unset(visit: PageRequest) -> Response:
+async def unset(request: PageRequest) -> Response:
     """Remove a setting, so that its default applies again."""
-    key = visit.form.get("key") or ""
-    there = await visit.act(visit.app.control.unset, key)
-    return visit.back("/settings", f"{key} is removed." if there else f"{key} was not set.", good=there)
+    key = request.form.get("key") or ""
+    there = await request.act(request.app.control.unset, key)
+    return request.back("/settings", f"{key} is removed." if there else f"{key} was not set.", good=there)
 
 
 async def show(
-    visit: PageRequest,
+    request: PageRequest,
     status: int = 200,
     *,
     typed: dict[str, str] | None = None,
@@ -139,25 +141,25 @@ async def show(
     key_wrong: str | None = None,
 ) -> Response:
     """Render the page, optionally with invalid form input and its error message."""
-    values = await visit.read(_look, visit)
+    values = await request.read(_look, request)
     if typed is None:
         stored = next(
-            (row for row in values["settings"] or () if row.setting.key == visit.query.get("key")), None
+            (row for row in values["settings"] or () if row.setting.key == request.query.get("key")), None
         )
         typed = {
-            "key": visit.query.get("key") or "",
+            "key": request.query.get("key") or "",
             "value": ""
             if stored is None or stored.value == HIDDEN
             else json.dumps(stored.value, ensure_ascii=False),
             "description": "" if stored is None else stored.setting.description or "",
         }
-    return visit.render(
+    return request.render(
         "settings.html",
         status,
         typed=typed,
         wrong=wrong,
         key_typed=key_typed
-        or {"name": "", "role": "viewer", "tenant": visit.query.get("tenant") or "", "days": ""},
+        or {"name": "", "role": "viewer", "tenant": request.query.get("tenant") or "", "days": ""},
         key_wrong=key_wrong,
         roles=[role.value for role in Role],
         expiries=EXPIRIES,
@@ -166,26 +168,26 @@ async def show(
     )
 
 
-def _look(visit: PageRequest) -> dict[str, Any]:
-    whole = visit.identity.tenant == ALL_TENANTS
-    rules = visit.identity.role.allows(Role.SUPER_ADMIN)
-    stored = visit.app.control.settings() if whole else []
+def _look(request: PageRequest) -> dict[str, Any]:
+    whole = request.identity.tenant == ALL_TENANTS
+    rules = request.identity.role.allows(Role.SUPER_ADMIN)
+    stored = request.app.control.settings() if whole else []
     return {
-        "facts": _facts(visit) if whole else _versions(),
+        "facts": _environment(request) if whole else _versions(),
         "thresholds": _thresholds(stored) if whole else None,
         "settings": [SettingRow(setting, shown_value(setting)) for setting in stored]
         if whole and rules
         else None,
-        "keys": known_keys(visit) if rules else None,
+        "keys": known_keys(request) if rules else None,
     }
 
 
-def known_keys(visit: PageRequest) -> list[KeyRow]:
+def known_keys(request: PageRequest) -> list[KeyRow]:
     """Return the visible keys, active ones first."""
     rows = [
-        KeyRow(key, key_state(key, visit.now()))
-        for key in visit.app.keys.list()
-        if visit.tenant in (ALL_TENANTS, key.tenant)
+        KeyRow(key, key_state(key, request.now()))
+        for key in request.app.keys.list()
+        if request.tenant in (ALL_TENANTS, key.tenant)
     ]
     return sorted(rows, key=lambda row: row.state != "active")
 
@@ -212,18 +214,18 @@ def _versions() -> dict[str, str]:
     return {"Tidemill": ours, "Python": platform.python_version()}
 
 
-def _facts(visit: PageRequest) -> dict[str, str]:
-    inspection = visit.inspection
+def _environment(request: PageRequest) -> dict[str, str]:
+    inspection = request.inspection
     kind = urlsplit(inspection.url).scheme
     rows = _versions()
     running = sorted(
-        {worker.version for worker in inspection.workers() if is_living(worker, visit.now())} - {""}
+        {worker.version for worker in inspection.workers() if is_living(worker, request.now())} - {""}
     )
     if running:
         rows["Workers run"] = ", ".join(running)
     rows["Store"] = kind
     # Only administrators see where the store is.
-    if visit.identity.role.allows(Role.ADMIN):
+    if request.identity.role.allows(Role.ADMIN):
         rows["Where"] = inspection.url
         size = _size(inspection.url) if kind == "sqlite" else None
         if size is not None:
@@ -235,7 +237,7 @@ def _facts(visit: PageRequest) -> dict[str, str]:
     except TidemillError as error:
         rows["Schema"] = error.message
     rows["Keeps"] = _KEPT.get(kind, "ended jobs until they are archived or deleted")
-    rows["Tasks known here"] = f"{len(visit.app.registry):,}"
+    rows["Tasks known here"] = f"{len(request.app.registry):,}"
     return rows
 
 

@@ -112,16 +112,16 @@ class PageEndpoint(Endpoint[Operation]):
         if operation.method == "POST":
             form = read_form(await receive_body(request, self.service.settings.max_body))
             self._check_origin(request, session, form)
-        visit = PageRequest(self._site, operation, request, session or _NO_SESSION, form)
+        page_request = PageRequest(self._site, operation, request, session or _NO_SESSION, form)
         # Responses to forms are never shared between users.
-        if visit.is_live and operation.method == "GET":
-            return await self._site.render_cache.answer(visit, operation.handler)
-        response = await operation.handler(visit)
+        if page_request.is_live and operation.method == "GET":
+            return await self._site.render_cache.answer(page_request, operation.handler)
+        response = await operation.handler(page_request)
         if operation.mutates:
             self._site.render_cache.acted()
             self._site.cached_stats.acted()
         else:
-            self._site.render_cache.opened(visit)
+            self._site.render_cache.opened(page_request)
         return response
 
     async def refuse(self, request: Request, error: Exception) -> Response:
@@ -142,17 +142,17 @@ class PageEndpoint(Endpoint[Operation]):
             raise Problem(403, "stale_form", "this form is too old; go back, load the page again and repeat")
 
     def _to_sign_in(self, request: Request) -> Response:
-        visit = self._without_page(request)
+        page_request = self._without_page(request)
         if self._site.own_auth is not None:
-            return visit.render(
+            return page_request.render(
                 "error.html", 401, title="Sign-in required", words="Sign in to the application first."
             )
-        if visit.is_live or request.method != "GET":
+        if page_request.is_live or request.method != "GET":
             return Response("sign in first", 401)
         query = request.url.query
-        wanted = visit.page_path + (f"?{query}" if query else "")
+        wanted = page_request.page_path + (f"?{query}" if query else "")
         return RedirectResponse(
-            visit.url("/sign-in", tenant=None, next=wanted if wanted != "/" else None), 303
+            page_request.url("/sign-in", tenant=None, next=wanted if wanted != "/" else None), 303
         )
 
     async def _error_page(self, request: Request, problem: Problem) -> Response:
@@ -161,8 +161,10 @@ class PageEndpoint(Endpoint[Operation]):
             session = await self._site.session(request)
         except Exception:  # noqa: BLE001  (report the first error, not this one)
             problem.headers.setdefault("retry-after", "1")
-        visit = self._without_page(request, session)
-        response = visit.render("error.html", problem.status, title=problem.title, words=problem.detail)
+        page_request = self._without_page(request, session)
+        response = page_request.render(
+            "error.html", problem.status, title=problem.title, words=problem.detail
+        )
         response.headers.update(problem.headers)
         return response
 
@@ -228,5 +230,5 @@ class NotFoundPage(PageEndpoint):
         await super().__call__(scope, receive, send)
 
 
-async def _not_found(visit: PageRequest) -> Response:
-    raise Problem(404, None, f"There is no page at {visit.page_path[:200]}.")
+async def _not_found(page_request: PageRequest) -> Response:
+    raise Problem(404, None, f"There is no page at {page_request.page_path[:200]}.")

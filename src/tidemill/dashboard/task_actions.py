@@ -38,34 +38,34 @@ NO_LIMIT = "no limit"
 
 
 @pages.post("/tasks/-/pause", role=Role.OPERATOR, everywhere=True)
-async def pause(visit: PageRequest) -> Response:
+async def pause(request: PageRequest) -> Response:
     """Pause a task."""
-    name = _named(visit)
-    await visit.act(visit.app.control.pause, PauseKind.TASK, name, reason=read_reason(visit.form))
-    return visit.back(_address(name), f"Task {name} is paused; running jobs continue.")
+    name = _named(request)
+    await request.act(request.app.control.pause, PauseKind.TASK, name, reason=read_reason(request.form))
+    return request.back(_address(name), f"Task {name} is paused; running jobs continue.")
 
 
 @pages.post("/tasks/-/resume", role=Role.OPERATOR, everywhere=True)
-async def resume(visit: PageRequest) -> Response:
+async def resume(request: PageRequest) -> Response:
     """Resume a task."""
-    name = _named(visit)
-    await visit.act(visit.app.control.resume, PauseKind.TASK, name)
-    return visit.back(_address(name), f"Jobs of task {name} start again.")
+    name = _named(request)
+    await request.act(request.app.control.resume, PauseKind.TASK, name)
+    return request.back(_address(name), f"Jobs of task {name} start again.")
 
 
 @pages.get("/tasks/-/settings/{name:path}", role=Role.SUPER_ADMIN, everywhere=True)
-async def settings(visit: PageRequest) -> Response:
+async def settings(request: PageRequest) -> Response:
     """Show the runtime settings of a task, which override the code."""
-    refuse_to_look(visit)
-    return await _settings(visit, visit.path["name"], None)
+    refuse_to_look(request)
+    return await _settings(request, request.path["name"], None)
 
 
 @pages.post("/tasks/-/settings/{name:path}", role=Role.SUPER_ADMIN, everywhere=True)
-async def change_settings(visit: PageRequest) -> Response:
+async def change_settings(request: PageRequest) -> Response:
     """Save the runtime settings of a task. Empty fields return to the values in code."""
-    name = visit.path["name"]
+    name = request.path["name"]
     check_name("task", name)
-    form = visit.form
+    form = request.form
     wanted: dict[str, Any] = {}
     errors: dict[str, str] = {}
     concurrent: int | None = None
@@ -77,7 +77,7 @@ async def change_settings(visit: PageRequest) -> Response:
         elif (timeout := read_span(form, "timeout")) is not None:
             wanted["timeout"] = timeout.total_seconds()
         concurrent = read_whole(form, "max_concurrent", least=0, most=1_000_000)
-        await visit.act(_set, visit, name, wanted, concurrent)
+        await request.act(_set, request, name, wanted, concurrent)
     except FormError as wrong:
         errors[wrong.field] = wrong.words
     except TidemillError as error:
@@ -85,31 +85,31 @@ async def change_settings(visit: PageRequest) -> Response:
         if "timeout" in errors.get("", ""):
             errors = {"timeout": errors[""]}
     if errors:
-        return await _settings(visit, name, FormState(form, errors))
-    return visit.back(_address(name), f"Task {name}: saved. Workers apply it within seconds.")
+        return await _settings(request, name, FormState(form, errors))
+    return request.back(_address(name), f"Task {name}: saved. Workers apply it within seconds.")
 
 
-def _set(visit: PageRequest, name: str, wanted: Mapping[str, Any], concurrent: int | None) -> None:
-    control, limits = visit.app.control, visit.app.limits
+def _set(request: PageRequest, name: str, wanted: Mapping[str, Any], concurrent: int | None) -> None:
+    control, limits = request.app.control, request.app.limits
     if wanted:
         control.set(TASK_SETTING + name, dict(wanted))
-    elif setting_of(visit, name):
+    elif setting_of(request, name):
         control.unset(TASK_SETTING + name)
-    rule = _pinned(visit, name)
+    rule = _pinned(request, name)
     if concurrent is None and rule is not None:
         limits.unset(f"task/{name}")
     elif concurrent is not None and concurrent != rule:
         limits.set(f"task/{name}", concurrent)
 
 
-async def _settings(visit: PageRequest, name: str, form: FormState | None) -> Response:
+async def _settings(request: PageRequest, name: str, form: FormState | None) -> Response:
     try:
         check_name("task", name)
     except BadSettings:
         raise TaskNotFound(f"{name[:200]!r} is not a task's name", name=name) from None
-    registry = visit.app.registry
-    shown = form or FormState(await visit.read(_shown, visit, name))
-    return visit.render(
+    registry = request.app.registry
+    shown = form or FormState(await request.read(_shown, request, name))
+    return request.render(
         "task_settings.html",
         422 if shown.is_wrong else 200,
         name=name,
@@ -119,8 +119,8 @@ async def _settings(visit: PageRequest, name: str, form: FormState | None) -> Re
     )
 
 
-def _shown(visit: PageRequest, name: str) -> dict[str, Any]:
-    setting, rule = setting_of(visit, name), _pinned(visit, name)
+def _shown(request: PageRequest, name: str) -> dict[str, Any]:
+    setting, rule = setting_of(request, name), _pinned(request, name)
     values: dict[str, Any] = {"max_attempts": setting.get("max_attempts"), "max_concurrent": rule}
     if "timeout" in setting:
         timeout = setting["timeout"]
@@ -128,14 +128,14 @@ def _shown(visit: PageRequest, name: str) -> dict[str, Any]:
     return values
 
 
-def _pinned(visit: PageRequest, name: str) -> int | None:
+def _pinned(request: PageRequest, name: str) -> int | None:
     """Return the limit that an operator has set for a task."""
-    rule = limit_of(name, visit.inspection.limit_rules())
+    rule = limit_of(name, request.inspection.limit_rules())
     return None if rule is None else rule.max
 
 
-def _named(visit: PageRequest) -> str:
-    name = visit.form.get("name") or ""
+def _named(request: PageRequest) -> str:
+    name = request.form.get("name") or ""
     check_name("task", name)
     return name
 

@@ -36,33 +36,33 @@ SHOWN = 10
 
 
 @pages.get("/tasks", role=Role.VIEWER)
-async def tasks(visit: PageRequest) -> Response:
+async def tasks(request: PageRequest) -> Response:
     """List the matching tasks of one page."""
-    words = visit.query.get("q")
-    page = visit.query.whole("page", 1, least=1, most=100_000)
-    values = await visit.read(_list, visit, *await _counts(visit), words, page)
-    return visit.render("tasks.html", words=words, page=page, **values)
+    words = request.query.get("q")
+    page = request.query.whole_number("page", 1, least=1, most=100_000)
+    values = await request.read(_list, request, *await _counts(request), words, page)
+    return request.render("tasks.html", words=words, page=page, **values)
 
 
-async def _counts(visit: PageRequest) -> tuple[UnfinishedCounts, EndedGroups]:
+async def _counts(request: PageRequest) -> tuple[UnfinishedCounts, EndedGroups]:
     """Return the cached counts of unfinished jobs, and of jobs that ended in the last 24 hours, by task."""
-    return await visit.cached(("tasks", visit.tenant), _count, visit)
+    return await request.cached(("tasks", request.tenant), _count, request)
 
 
-def _count(visit: PageRequest) -> tuple[UnfinishedCounts, EndedGroups]:
-    inspection, tenant = visit.inspection, visit.tenant
-    return inspection.unfinished(tenant=tenant), inspection.task_ends(visit.now(), tenant=tenant)
+def _count(request: PageRequest) -> tuple[UnfinishedCounts, EndedGroups]:
+    inspection, tenant = request.inspection, request.tenant
+    return inspection.unfinished(tenant=tenant), inspection.task_ends(request.now(), tenant=tenant)
 
 
 def _list(
-    visit: PageRequest, crowd: UnfinishedCounts, ends: EndedGroups, words: str | None, page: int
+    request: PageRequest, crowd: UnfinishedCounts, ends: EndedGroups, words: str | None, page: int
 ) -> dict[str, Any]:
-    inspection, registry = visit.inspection, visit.app.registry
-    stored = inspection.task_names(visit.now(), tenant=visit.tenant, crowd=crowd)
+    inspection, registry = request.inspection, request.app.registry
+    stored = inspection.task_names(request.now(), tenant=request.tenant, crowd=crowd)
     names = sorted({*registry.names(), *stored})
     matching = [name for name in names if words is None or words.lower() in name.lower()]
     shown = matching[(page - 1) * PAGE : page * PAGE]
-    loads = inspection.task_loads(visit.now(), shown, crowd, ends, tenant=visit.tenant)
+    loads = inspection.task_loads(request.now(), shown, crowd, ends, tenant=request.tenant)
     return {
         "total": len(names),
         "matching": len(matching),
@@ -74,30 +74,30 @@ def _list(
 
 
 @pages.get("/tasks/{name:path}", role=Role.VIEWER)
-async def task(visit: PageRequest) -> Response:
+async def task(request: PageRequest) -> Response:
     """Show one task, with a form to enqueue a job."""
-    return await show(visit, visit.path["name"], FormState({}))
+    return await show(request, request.path["name"], FormState({}))
 
 
-async def show(visit: PageRequest, name: str, form: FormState) -> Response:
+async def show(request: PageRequest, name: str, form: FormState) -> Response:
     """Render the page of a task with the values of its form."""
-    values = await visit.read(_look, visit, *await _counts(visit), name)
-    return visit.render("task.html", 422 if form.is_wrong else 200, form=form, units=list(UNITS), **values)
+    values = await request.read(_look, request, *await _counts(request), name)
+    return request.render("task.html", 422 if form.is_wrong else 200, form=form, units=list(UNITS), **values)
 
 
-def _look(visit: PageRequest, crowd: UnfinishedCounts, ends: EndedGroups, name: str) -> dict[str, Any]:
-    inspection, registry = visit.inspection, visit.app.registry
+def _look(request: PageRequest, crowd: UnfinishedCounts, ends: EndedGroups, name: str) -> dict[str, Any]:
+    inspection, registry = request.inspection, request.app.registry
     declared = registry.get(name) if name in registry else None
-    latest = inspection.latest_ends(name, tenant=visit.tenant, limit=LATEST)
+    latest = inspection.latest_ends(name, tenant=request.tenant, limit=LATEST)
     lately = sorted(latest, key=lambda job: job.finished_at, reverse=True)
     counts = crowd.counts.get(name, {})
     ended = next((row for row in ends.rows if row.name == name), None)
-    pause = {(pause.kind, pause.name): pause for pause in visit.app.control.pauses()}.get(
+    pause = {(pause.kind, pause.name): pause for pause in request.app.control.pauses()}.get(
         (PauseKind.TASK, name)
     )
-    everywhere = visit.identity.tenant == ALL_TENANTS
+    everywhere = request.identity.tenant == ALL_TENANTS
     exists = declared is not None or counts or lately or (pause is not None and everywhere)
-    if not exists and name not in inspection.task_names(visit.now(), tenant=visit.tenant):
+    if not exists and name not in inspection.task_names(request.now(), tenant=request.tenant):
         raise TaskNotFound(
             f"unknown task {name[:200]!r}: no job, worker or code on this server refers to it", name=name
         )
@@ -107,11 +107,11 @@ def _look(visit: PageRequest, crowd: UnfinishedCounts, ends: EndedGroups, name: 
         "load": task_load(name, counts, ended, lately, pause),
         "sampled": crowd.sampled,
         "ended_since": ends.since_at if ends.sampled else None,
-        "held": inspection.newest_jobs(tenant=visit.tenant, states=HELD, task=name, limit=SHOWN),
+        "held": inspection.newest_jobs(tenant=request.tenant, states=HELD, task=name, limit=SHOWN),
         "latest": lately[:SHOWN],
         "bars": bars(lately),
-        "setting": setting_of(visit, name) if everywhere else {},
-        "limits": _limits(visit, name, declared) if everywhere else [],
+        "setting": setting_of(request, name) if everywhere else {},
+        "limits": _limits(request, name, declared) if everywhere else [],
     }
 
 
@@ -133,8 +133,8 @@ def _declaration(declared: Declared | None) -> dict[str, Any]:
     }
 
 
-def _limits(visit: PageRequest, name: str, declared: Declared | None) -> list[LimitState]:
-    return [limit for limit in visit.app.limits.list() if concerns(limit.name, name, declared)]
+def _limits(request: PageRequest, name: str, declared: Declared | None) -> list[LimitState]:
+    return [limit for limit in request.app.limits.list() if concerns(limit.name, name, declared)]
 
 
 def concerns(limit: str, task: str, declared: Declared | None) -> bool:
@@ -166,6 +166,6 @@ def bars(lately: list[EndedTiming]) -> list[dict[str, Any]]:
     ]
 
 
-def setting_of(visit: PageRequest, name: str) -> Mapping[str, Any]:
+def setting_of(request: PageRequest, name: str) -> Mapping[str, Any]:
     """Return the runtime settings of a task, without its limit."""
-    return control.setting_of(name, visit.app.control.settings())
+    return control.setting_of(name, request.app.control.settings())

@@ -47,19 +47,19 @@ class TenantRow(NamedTuple):
 
 
 @pages.get("/tenants", role=Role.VIEWER)
-async def tenants(visit: PageRequest) -> Response:
+async def tenants(request: PageRequest) -> Response:
     """List every tenant with ended or waiting jobs, a pause or a weight. A key of one tenant sees only that tenant."""
-    return await _page(visit)
+    return await _page(request)
 
 
 @pages.get("/tenants/pause", role=Role.OPERATOR, everywhere=True)
-async def ask_pause(visit: PageRequest) -> Response:
+async def ask_pause(request: PageRequest) -> Response:
     """Ask for confirmation before a tenant is paused."""
-    name = _named(visit.query.get("name"))
-    waiting = await visit.read(lambda: visit.inspection.depth(tenant=name, most=COUNTED))
+    name = _named(request.query.get("name"))
+    waiting = await request.read(lambda: request.inspection.depth(tenant=name, most=COUNTED))
     more = "more than " if waiting >= COUNTED else ""
     return ask(
-        visit,
+        request,
         title=f"Pause tenant {name}?",
         words=f"None of its jobs starts until it is resumed; {more}{waiting:,} wait now. Running jobs continue, "
         "and jobs enqueued while it is paused wait.",
@@ -72,56 +72,58 @@ async def ask_pause(visit: PageRequest) -> Response:
 
 
 @pages.post("/tenants/pause", role=Role.OPERATOR, everywhere=True)
-async def pause(visit: PageRequest) -> Response:
+async def pause(request: PageRequest) -> Response:
     """Pause a tenant."""
-    name = _named(visit.form.get("name"))
-    await visit.act(visit.app.control.pause, PauseKind.TENANT, name, reason=read_reason(visit.form))
-    return visit.back("/tenants", f"Tenant {name} is paused; running jobs continue.")
+    name = _named(request.form.get("name"))
+    await request.act(request.app.control.pause, PauseKind.TENANT, name, reason=read_reason(request.form))
+    return request.back("/tenants", f"Tenant {name} is paused; running jobs continue.")
 
 
 @pages.post("/tenants/resume", role=Role.OPERATOR, everywhere=True)
-async def resume(visit: PageRequest) -> Response:
+async def resume(request: PageRequest) -> Response:
     """Resume a tenant."""
-    name = _named(visit.form.get("name"))
-    ended = await visit.act(visit.app.control.resume, PauseKind.TENANT, name)
+    name = _named(request.form.get("name"))
+    ended = await request.act(request.app.control.resume, PauseKind.TENANT, name)
     words = f"Tenant {name} is resumed." if ended else f"Tenant {name} was not paused."
-    return visit.back("/tenants", words)
+    return request.back("/tenants", words)
 
 
 @pages.post("/tenants/weight", role=Role.SUPER_ADMIN, everywhere=True)
-async def weigh(visit: PageRequest) -> Response:
+async def weigh(request: PageRequest) -> Response:
     """Set the weight of a tenant in fair scheduling. An empty field restores the default."""
-    name, text = _named(visit.form.get("name")), visit.form.get("weight")
+    name, text = _named(request.form.get("name")), request.form.get("weight")
     key = f"{TENANT_SETTING}{name}"
     try:
         if text is None:
-            await visit.act(visit.app.control.unset, key)
-            return visit.back("/tenants", f"Tenant {name} has the default weight again.")
-        await visit.act(visit.app.control.set, key, {"weight": _weight(text)})
+            await request.act(request.app.control.unset, key)
+            return request.back("/tenants", f"Tenant {name} has the default weight again.")
+        await request.act(request.app.control.set, key, {"weight": _weight(text)})
     except BadSettings as error:
-        return await _page(visit, 422, wrong=(name, text or "", error.message))
-    return visit.back("/tenants", f"Tenant {name} has weight {text}.")
+        return await _page(request, 422, wrong=(name, text or "", error.message))
+    return request.back("/tenants", f"Tenant {name} has weight {text}.")
 
 
-async def _page(visit: PageRequest, status: int = 200, wrong: tuple[str, str, str] | None = None) -> Response:
-    window = visit.query.get("window") or "24h"
+async def _page(
+    request: PageRequest, status: int = 200, wrong: tuple[str, str, str] | None = None
+) -> Response:
+    window = request.query.get("window") or "24h"
     if window not in WINDOWS:
         window = "24h"
-    ended = await visit.cached(
-        ("tenants", window, visit.tenant),
-        visit.app.stats.tenants,
+    ended = await request.cached(
+        ("tenants", window, request.tenant),
+        request.app.stats.tenants,
         WINDOWS[window][0],
-        tenant=visit.tenant,
+        tenant=request.tenant,
         limit=MOST,
     )
-    values = await visit.read(_look, visit, ended)
-    return visit.render(
+    values = await request.read(_look, request, ended)
+    return request.render(
         "tenants.html", status, window=window, windows=list(WINDOWS), wrong=wrong, most=MOST, **values
     )
 
 
-def _look(visit: PageRequest, report: Report[TenantLoad]) -> dict[str, Any]:
-    inspection, control, tenant = visit.inspection, visit.app.control, visit.tenant
+def _look(request: PageRequest, report: Report[TenantLoad]) -> dict[str, Any]:
+    inspection, control, tenant = request.inspection, request.app.control, request.tenant
     loads = {row.tenant: row for row in report.rows}
     waiting = inspection.waiting_tenants()
     pauses = {pause.name: pause for pause in control.pauses() if pause.kind is PauseKind.TENANT}

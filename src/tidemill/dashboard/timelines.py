@@ -123,9 +123,9 @@ def _wait(
     yield TimelineSpan(row, "queued", turn, until)
 
 
-def _place(span: TimelineSpan, begin: datetime, whole: float) -> TimelinePiece:
-    x = (span.since - begin).total_seconds() / whole * WIDTH
-    wide = (span.until - span.since).total_seconds() / whole * WIDTH
+def _place(span: TimelineSpan, begin: datetime, total: float) -> TimelinePiece:
+    x = (span.since - begin).total_seconds() / total * WIDTH
+    wide = (span.until - span.since).total_seconds() / total * WIDTH
     # Keep very short spans visible.
     wide = min(max(wide, 1.5), WIDTH)
     x = min(max(x, 0.0), WIDTH - wide)

@@ -37,10 +37,10 @@ class Views:
             version_of=lambda name: files()[name].version,
         )
 
-    def render(self, template: str, visit: PageRequest, values: Mapping[str, Any]) -> str:
+    def render(self, template: str, request: PageRequest, values: Mapping[str, Any]) -> str:
         """Render a template."""
-        context = {**visit.globals, **values}
+        context = {**request.globals, **values}
         csrf = Markup('<input type="hidden" name="csrf" value="{}">').format(context["csrf"])
         context["csrf_field"] = lambda: csrf
-        context["layout"] = "parts/live.html" if visit.is_live else "base.html"
+        context["layout"] = "parts/live.html" if request.is_live else "base.html"
         return self._environment.get_template(template).render(context)

@@ -80,24 +80,24 @@ class LeaseRow(NamedTuple):
 
 
 @pages.get("/workers", role=Role.VIEWER, everywhere=True)
-async def workers(visit: PageRequest) -> Response:
+async def workers(request: PageRequest) -> Response:
     """List the workers and the leases."""
-    return visit.render("workers.html", named=NAMED, **await visit.read(_look, visit))
+    return request.render("workers.html", named=NAMED, **await request.read(_look, request))
 
 
 @pages.get("/workers/{id}", role=Role.VIEWER, everywhere=True)
-async def worker(visit: PageRequest) -> Response:
+async def worker(request: PageRequest) -> Response:
     """Show one worker."""
-    return visit.render("worker.html", **await visit.read(_look_at, visit, visit.id()))
+    return request.render("worker.html", **await request.read(_look_at, request, request.id()))
 
 
 @pages.get("/workers/{id}/drain", role=Role.ADMIN, everywhere=True)
-async def ask_drain(visit: PageRequest) -> Response:
+async def ask_drain(request: PageRequest) -> Response:
     """Ask for confirmation before a worker is drained."""
-    seat = await visit.read(_living, visit, visit.id())
+    seat = await request.read(_living, request, request.id())
     jobs = "1 job" if seat.number == 1 else f"{seat.number:,} jobs"
     return ask(
-        visit,
+        request,
         title=f"Drain {seat.worker.name}?",
         words=f"It finishes the {jobs} it holds, claims no more, and then stops. Its supervisor may start another.",
         action=f"/workers/{seat.worker.id}/drain",
@@ -107,22 +107,22 @@ async def ask_drain(visit: PageRequest) -> Response:
 
 
 @pages.post("/workers/{id}/drain", role=Role.ADMIN, everywhere=True)
-async def drain(visit: PageRequest) -> Response:
+async def drain(request: PageRequest) -> Response:
     """Ask a worker to finish its jobs and claim no more."""
-    seat = await visit.read(_living, visit, visit.id())
-    is_new = await visit.act(visit.app.control.drain, seat.worker.id)
+    seat = await request.read(_living, request, request.id())
+    is_new = await request.act(request.app.control.drain, seat.worker.id)
     words = "finishes its jobs and then stops" if is_new else "is already draining"
-    return visit.back("/workers", f"{seat.worker.name} {words}.")
+    return request.back("/workers", f"{seat.worker.name} {words}.")
 
 
 @pages.get("/leases/release", role=Role.ADMIN, everywhere=True)
-async def ask_release(visit: PageRequest) -> Response:
+async def ask_release(request: PageRequest) -> Response:
     """Ask for confirmation before a lease is released."""
-    name = visit.query.get("name") or ""
-    row = await visit.read(_lease, visit, name)
+    name = request.query.get("name") or ""
+    row = await request.read(_lease, request, name)
     holder = row.holder_name or row.lease.holder
     return ask(
-        visit,
+        request,
         title=f"Release the lease {name}?",
         words=f"{holder} holds it in term {row.lease.term}. Another worker takes it over within seconds; if no other "
         "worker is eligible, this one acquires it again. No stored data changes, and no job is stopped."
@@ -136,20 +136,20 @@ async def ask_release(visit: PageRequest) -> Response:
 
 
 @pages.post("/leases/release", role=Role.ADMIN, everywhere=True)
-async def release(visit: PageRequest) -> Response:
+async def release(request: PageRequest) -> Response:
     """Release a lease, so that another process can acquire it."""
-    name = visit.form.get("name") or ""
-    released = await visit.act(visit.app.control.release, name)
+    name = request.form.get("name") or ""
+    released = await request.act(request.app.control.release, name)
     words = f"The lease {name} was released." if released else f"The lease {name} was not held."
-    return visit.back("/workers", words, good=released)
+    return request.back("/workers", words, good=released)
 
 
 # Queries ---------------------------------------------------------------------------------------------------------------
 
 
-def _look(visit: PageRequest) -> dict[str, Any]:
-    at, workers = visit.inspection.now(), visit.inspection.workers()
-    seats = _seats(visit, workers, at)
+def _look(request: PageRequest) -> dict[str, Any]:
+    at, workers = request.inspection.now(), request.inspection.workers()
+    seats = _seats(request, workers, at)
     there = [seat for seat in seats if seat.living or seat.number]
     gone = [seat for seat in seats if not seat.living and not seat.number]
     return {
@@ -158,7 +158,7 @@ def _look(visit: PageRequest) -> dict[str, Any]:
         "gone_number": len(gone),
         "slots": sum(seat.worker.concurrency for seat in there if seat.living),
         "held": sum(seat.number for seat in there),
-        "leases": _leases(visit, workers, at),
+        "leases": _leases(request, workers, at),
         "at": at,
     }
 
@@ -167,17 +167,17 @@ def _ended_at(job: JobRow) -> datetime:
     return job.finished_at or job.created_at
 
 
-def _look_at(visit: PageRequest, id: UUID) -> dict[str, Any]:
-    at, workers = visit.inspection.now(), visit.inspection.workers()
+def _look_at(request: PageRequest, id: UUID) -> dict[str, Any]:
+    at, workers = request.inspection.now(), request.inspection.workers()
     matching = [worker for worker in workers if worker.id == id]
     if not matching:
         raise WorkerNotFound(f"there is no worker {id}; stopped workers are removed after a while", id=id)
-    (seat,) = _seats(visit, matching, at)
-    did = visit.app.stats.worker_performance(LATELY, tenant=visit.tenant, limit=1000)
-    ended = visit.inspection.newest_jobs(tenant=visit.tenant, states=ENDED, limit=NEWEST)
+    (seat,) = _seats(request, matching, at)
+    did = request.app.stats.worker_performance(LATELY, tenant=request.tenant, limit=1000)
+    ended = request.inspection.newest_jobs(tenant=request.tenant, states=ENDED, limit=NEWEST)
     acts: Any = []
-    if visit.identity.role.allows(Role.ADMIN):
-        acts = visit.app.audit.list(tenant=visit.tenant, subject=f"worker:{id}", newest=True, limit=10)
+    if request.identity.role.allows(Role.ADMIN):
+        acts = request.app.audit.list(tenant=request.tenant, subject=f"worker:{id}", newest=True, limit=10)
     return {
         "seat": seat,
         "did": next((row for row in did.rows if row.worker == id), None),
@@ -186,7 +186,7 @@ def _look_at(visit: PageRequest, id: UUID) -> dict[str, Any]:
         "newest": NEWEST,
         "leases": [
             row
-            for row in _leases(visit, workers, at)
+            for row in _leases(request, workers, at)
             if row.held and id in {worker.id for worker in row.workers}
         ],
         "acts": acts,
@@ -194,19 +194,21 @@ def _look_at(visit: PageRequest, id: UUID) -> dict[str, Any]:
     }
 
 
-def _living(visit: PageRequest, id: UUID) -> WorkerSlot:
-    at = visit.inspection.now()
-    matching = [worker for worker in visit.inspection.workers() if worker.id == id and is_living(worker, at)]
+def _living(request: PageRequest, id: UUID) -> WorkerSlot:
+    at = request.inspection.now()
+    matching = [
+        worker for worker in request.inspection.workers() if worker.id == id and is_living(worker, at)
+    ]
     if not matching:
         raise WorkerNotFound(f"no living worker has the id {id}", id=id)
-    (seat,) = _seats(visit, matching, at)
+    (seat,) = _seats(request, matching, at)
     return seat
 
 
-def _seats(visit: PageRequest, workers: Iterable[Worker], at: datetime) -> list[WorkerSlot]:
-    counts = {holder.worker: holder for holder in visit.inspection.holders(tenant=visit.tenant)}
+def _seats(request: PageRequest, workers: Iterable[Worker], at: datetime) -> list[WorkerSlot]:
+    counts = {holder.worker: holder for holder in request.inspection.holders(tenant=request.tenant)}
     held: dict[UUID, list[HeldRow]] = defaultdict(list)
-    for row in visit.inspection.held_jobs(tenant=visit.tenant, limit=MOST_HELD, now=at):
+    for row in request.inspection.held_jobs(tenant=request.tenant, limit=MOST_HELD, now=at):
         held[row.worker].append(row)
     seats = []
     for one in workers:
@@ -216,18 +218,18 @@ def _seats(visit: PageRequest, workers: Iterable[Worker], at: datetime) -> list[
     return seats
 
 
-def _lease(visit: PageRequest, name: str) -> LeaseRow:
-    rows = _leases(visit, visit.inspection.workers(), visit.inspection.now())
+def _lease(request: PageRequest, name: str) -> LeaseRow:
+    rows = _leases(request, request.inspection.workers(), request.inspection.now())
     row = next((candidate for candidate in rows if candidate.lease.name == name), None)
     if row is None:
         raise LeaseNotFound(f"there is no lease {name[:100]!r}", name=name)
     return row
 
 
-def _leases(visit: PageRequest, workers: Iterable[Worker], at: datetime) -> list[LeaseRow]:
+def _leases(request: PageRequest, workers: Iterable[Worker], at: datetime) -> list[LeaseRow]:
     workers = list(workers)
-    leases = visit.inspection.leases()
-    stuck = _stuck(visit, leases, at)
+    leases = request.inspection.leases()
+    stuck = _stuck(request, leases, at)
     rows = []
     for lease in leases:
         held, holder = lease.held(at), holder_of(lease, workers)
@@ -246,10 +248,10 @@ def _leases(visit: PageRequest, workers: Iterable[Worker], at: datetime) -> list
     return rows
 
 
-def _stuck(visit: PageRequest, leases: Iterable[Lease], at: datetime) -> dict[str | None, str]:
+def _stuck(request: PageRequest, leases: Iterable[Lease], at: datetime) -> dict[str | None, str]:
     """Find holders that are alive but make no progress, by the same rule as the alert."""
     limits, _ = alerts.read_thresholds(
-        {setting.key: setting.value for setting in visit.app.control.settings()}
+        {setting.key: setting.value for setting in request.app.control.settings()}
     )
     leaders = tuple(
         LeaderFact(lease.name, lease.acquired_at, lease.beat_at, last_tick(lease))

@@ -130,37 +130,37 @@ def read_thresholds(
     return replace(base, **changes), wrong
 
 
-def alerts(facts: AlertInput, limits: Thresholds) -> list[Alert]:
+def alerts(inputs: AlertInput, limits: Thresholds) -> list[Alert]:
     """All alerts, critical ones first."""
-    found = [alert for check in _CHECKS for alert in check(facts, limits)]
+    found = [alert for check in _CHECKS for alert in check(inputs, limits)]
     return sorted(
         found, key=lambda alert: (alert.severity is not Severity.CRITICAL, alert.code, alert.subject or "")
     )
 
 
-def _failure_rate(facts: AlertInput, limits: Thresholds) -> Iterator[Alert]:
-    ended = facts.completed + facts.failed
-    if ended and ended >= limits.failure_sample and facts.failed / ended > limits.failure_rate:
-        rate = facts.failed / ended
+def _failure_rate(inputs: AlertInput, limits: Thresholds) -> Iterator[Alert]:
+    ended = inputs.completed + inputs.failed
+    if ended and ended >= limits.failure_sample and inputs.failed / ended > limits.failure_rate:
+        rate = inputs.failed / ended
         text = (
-            f"{facts.failed} of {ended} jobs failed ({rate:.0%}) in the last {_span(facts.window)};"
+            f"{inputs.failed} of {ended} jobs failed ({rate:.0%}) in the last {_span(inputs.window)};"
             " see tidemill stats failures and errors"
         )
         yield Alert("failure_rate", Severity.CRITICAL, text, rate, limits.failure_rate)
 
 
-def _stuck(facts: AlertInput, limits: Thresholds) -> Iterator[Alert]:
-    if facts.stuck:
-        first = min(facts.stuck)
-        value = (facts.now - first).total_seconds()
-        jobs = "1 job has" if len(facts.stuck) == 1 else f"{len(facts.stuck)} jobs have"
+def _stuck(inputs: AlertInput, limits: Thresholds) -> Iterator[Alert]:
+    if inputs.stuck:
+        first = min(inputs.stuck)
+        value = (inputs.now - first).total_seconds()
+        jobs = "1 job has" if len(inputs.stuck) == 1 else f"{len(inputs.stuck)} jobs have"
         quiet = span_words(timedelta(seconds=limits.stuck_after))
         text = f"{jobs} been running without progress for more than {quiet}; see tidemill stats stuck"
         yield Alert("stuck_jobs", Severity.WARNING, text, value, limits.stuck_after, since=first)
 
 
-def _depth(facts: AlertInput, limits: Thresholds) -> Iterator[Alert]:
-    for queue in facts.queues:
+def _depth(inputs: AlertInput, limits: Thresholds) -> Iterator[Alert]:
+    for queue in inputs.queues:
         if queue.depth > limits.queue_depth:
             text = f"{_jobs(queue.depth)} waiting in queue {queue.name}"
             yield Alert(
@@ -173,7 +173,7 @@ def _depth(facts: AlertInput, limits: Thresholds) -> Iterator[Alert]:
                 queue.oldest_at,
             )
         if queue.oldest_at is not None:
-            age = (facts.now - queue.oldest_at).total_seconds()
+            age = (inputs.now - queue.oldest_at).total_seconds()
             if age > limits.queue_age:
                 text = f"the first job in queue {queue.name} has been due for {_seconds(age)}"
                 yield Alert(
@@ -181,52 +181,52 @@ def _depth(facts: AlertInput, limits: Thresholds) -> Iterator[Alert]:
                 )
 
 
-def _workers(facts: AlertInput, _: Thresholds) -> Iterator[Alert]:
-    waiting = sum(queue.depth for queue in facts.queues)
-    since = _first(queue.oldest_at for queue in facts.queues)
-    if not facts.enabled:
+def _workers(inputs: AlertInput, _: Thresholds) -> Iterator[Alert]:
+    waiting = sum(queue.depth for queue in inputs.queues)
+    since = _first(queue.oldest_at for queue in inputs.queues)
+    if not inputs.enabled:
         text = "workers are disabled by the setting worker_enabled; set it to true to enable them"
         yield Alert("worker_disabled", Severity.CRITICAL, text, waiting, 0)
-    elif waiting and facts.paused_at is not None:
+    elif waiting and inputs.paused_at is not None:
         text = f"everything is paused while {_jobs(waiting)} waiting; resume to start them"
-        yield Alert("worker_disabled", Severity.WARNING, text, waiting, 0, since=facts.paused_at)
-    if waiting and not facts.workers:
+        yield Alert("worker_disabled", Severity.WARNING, text, waiting, 0, since=inputs.paused_at)
+    if waiting and not inputs.workers:
         text = f"no worker is alive while {_jobs(waiting)} waiting; start one: tidemill worker"
         yield Alert("no_workers", Severity.CRITICAL, text, waiting, 0, since=since)
 
 
-def _orphans(facts: AlertInput, limits: Thresholds) -> Iterator[Alert]:
-    number = len(facts.orphans)
+def _orphans(inputs: AlertInput, limits: Thresholds) -> Iterator[Alert]:
+    number = len(inputs.orphans)
     if number > limits.orphans:
         text = (
             f"{_jobs(number)} held by workers that are gone and not reclaimed yet; see tidemill stats orphans"
         )
-        yield Alert("orphans", Severity.WARNING, text, number, limits.orphans, since=_first(facts.orphans))
+        yield Alert("orphans", Severity.WARNING, text, number, limits.orphans, since=_first(inputs.orphans))
 
 
-def _lost(facts: AlertInput, limits: Thresholds) -> Iterator[Alert]:
-    number = len(facts.lost)
+def _lost(inputs: AlertInput, limits: Thresholds) -> Iterator[Alert]:
+    number = len(inputs.lost)
     if number > limits.lost_workers:
-        names = ", ".join(sorted(worker.name for worker in facts.lost)[:_NAMED])
+        names = ", ".join(sorted(worker.name for worker in inputs.lost)[:_NAMED])
         more = f" and {number - _NAMED} more" if number > _NAMED else ""
         text = f"{'1 worker' if number == 1 else f'{number} workers'} disappeared without stopping in the last 15 minutes: {names}{more}; see tidemill workers list --all"
-        since = _first(worker.beat_at for worker in facts.lost)
+        since = _first(worker.beat_at for worker in inputs.lost)
         yield Alert("lost_workers", Severity.WARNING, text, number, limits.lost_workers, since=since)
 
 
-def _dead(facts: AlertInput, limits: Thresholds) -> Iterator[Alert]:
-    if facts.dead > limits.dead_letters:
-        jobs = "1 job was" if facts.dead == 1 else f"{facts.dead} jobs were"
-        text = f"{jobs} dead-lettered in the last {_span(facts.window)}; see tidemill stats dead-letters"
-        yield Alert("dead_letters", Severity.WARNING, text, facts.dead, limits.dead_letters)
+def _dead(inputs: AlertInput, limits: Thresholds) -> Iterator[Alert]:
+    if inputs.dead > limits.dead_letters:
+        jobs = "1 job was" if inputs.dead == 1 else f"{inputs.dead} jobs were"
+        text = f"{jobs} dead-lettered in the last {_span(inputs.window)}; see tidemill stats dead-letters"
+        yield Alert("dead_letters", Severity.WARNING, text, inputs.dead, limits.dead_letters)
 
 
-def _leaders(facts: AlertInput, limits: Thresholds) -> Iterator[Alert]:
+def _leaders(inputs: AlertInput, limits: Thresholds) -> Iterator[Alert]:
     """Report leaders that send heartbeats but have performed no duty for a long time: their duty loop hangs."""
-    for leader in facts.leaders:
-        silent = (facts.now - leader.beat_at).total_seconds()
+    for leader in inputs.leaders:
+        silent = (inputs.now - leader.beat_at).total_seconds()
         active_at = max(leader.active_at or leader.acquired_at, leader.acquired_at)
-        idle = (facts.now - active_at).total_seconds()
+        idle = (inputs.now - active_at).total_seconds()
         if silent <= limits.leader_fresh and idle > limits.leader_stuck:
             text = (
                 f"the holder of lease {leader.name} is alive but has performed none of its duties for {_seconds(idle)};"
@@ -263,7 +263,7 @@ def _jobs(number: int) -> str:
 
 
 def _first(instants: Iterable[datetime | None]) -> datetime | None:
-    return min((each for each in instants if each is not None), default=None)
+    return min((instant for instant in instants if instant is not None), default=None)
 
 
 _CHECKS = (_failure_rate, _stuck, _depth, _workers, _lost, _orphans, _dead, _leaders)

@@ -88,17 +88,17 @@ _NUMBERS = ("verified", "failed", "changed", "bytes", "age", "errors", "seconds"
 
 def read_sums(metadata: Mapping[str, object]) -> dict[str, PolicySums]:
     """The totals in a lease's metadata, by policy; unreadable values count as zero."""
-    said = metadata.get("policies")
+    policies = metadata.get("policies")
     found: dict[str, PolicySums] = {}
-    for policy, facts in said.items() if isinstance(said, Mapping) else ():
-        if not isinstance(facts, Mapping) or len(found) >= MOST_POLICIES:
+    for policy, data in policies.items() if isinstance(policies, Mapping) else ():
+        if not isinstance(data, Mapping) or len(found) >= MOST_POLICIES:
             continue
-        sums = found[str(policy)] = PolicySums(str(policy), str(facts.get("tier", "")))
+        sums = found[str(policy)] = PolicySums(str(policy), str(data.get("tier", "")))
         for name in _NUMBERS:
-            value = facts.get(name)
+            value = data.get(name)
             if isinstance(value, int | float) and not isinstance(value, bool):
                 setattr(sums, name, value)
-        statuses, buckets, last_at = facts.get("statuses"), facts.get("buckets"), facts.get("last_at")
+        statuses, buckets, last_at = data.get("statuses"), data.get("buckets"), data.get("last_at")
         if isinstance(statuses, Mapping):
             sums.statuses = {str(name): count for name, count in statuses.items() if isinstance(count, int)}
         if isinstance(buckets, Sequence) and len(buckets) == len(sums.buckets):
@@ -107,17 +107,17 @@ def read_sums(metadata: Mapping[str, object]) -> dict[str, PolicySums]:
     return found
 
 
-def lease_facts(sums: Mapping[str, PolicySums], *, at: datetime, took: timedelta) -> dict[str, object]:
+def lease_data(sums: Mapping[str, PolicySums], *, at: datetime, took: timedelta) -> dict[str, object]:
     """The lease metadata: the totals, and the generic duty report that every lease carries."""
     return {
         "duties": {
             LEASE: {
                 "last_tick": at.isoformat(),
-                "items": sum(each.archived for each in sums.values()),
-                "errors": sum(each.failed + each.errors for each in sums.values()),
+                "items": sum(total.archived for total in sums.values()),
+                "errors": sum(total.failed + total.errors for total in sums.values()),
                 "last_error": None,
                 "took_ms": round(took.total_seconds() * 1000, 3),
             }
         },
-        "policies": {name: each.data() for name, each in sums.items()},
+        "policies": {name: total.data() for name, total in sums.items()},
     }

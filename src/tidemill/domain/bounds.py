@@ -160,8 +160,8 @@ def _texts(data: object) -> Iterator[str]:
         case str():
             yield data
         case list():
-            for each in data:
-                yield from _texts(each)
+            for value in data:
+                yield from _texts(value)
         case dict():
             for key, value in data.items():
                 yield from _texts(key)

@@ -109,7 +109,7 @@ class BusinessCalendar:
 
     def roll(self, day: date, to: Roll) -> date | None:
         """The day itself if it is a business day, else the nearest one in that direction; None if there is none."""
-        return _rolled(day, to, lambda each: not self.is_business_day(each))
+        return _rolled(day, to, lambda value: not self.is_business_day(value))
 
     def to_data(self) -> dict[str, object]:
         """The calendar as plain data."""
@@ -239,9 +239,9 @@ def _rolled(day: date, to: Roll, falls_out: Callable[[date], bool]) -> date | No
 def _dates(given: object, field: str) -> Container[date]:
     """A frozen set if the dates can be listed; other containers may be infinite and are returned unchanged."""
     if isinstance(given, set | frozenset | list | tuple):
-        for each in given:
-            if not isinstance(each, date) or isinstance(each, datetime):
-                raise BadSchedule(f"{field}: {each!r} is not a date", field=field, value=each)
+        for value in given:
+            if not isinstance(value, date) or isinstance(value, datetime):
+                raise BadSchedule(f"{field}: {value!r} is not a date", field=field, value=value)
         return frozenset(given)
     if isinstance(given, str | bytes) or not isinstance(given, Container):
         raise BadSchedule(
@@ -261,7 +261,7 @@ def _stored(days: Container[date], field: str) -> list[str]:
 
 def _read_stored(given: object, field: str) -> frozenset[date]:
     try:
-        return frozenset(date.fromisoformat(str(each)) for each in cast("Iterable[object]", given))
+        return frozenset(date.fromisoformat(str(value)) for value in cast("Iterable[object]", given))
     except (TypeError, ValueError):
         raise BadSchedule(
             f"{field}: {given!r} is not a stored list of dates such as '2026-12-25'",

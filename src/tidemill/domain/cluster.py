@@ -127,7 +127,7 @@ class LeaseHolder(NamedTuple):
     workers: tuple[UUID, ...] = ()
 
 
-def holder_facts(name: str, workers: Iterable[UUID]) -> dict[str, object]:
+def holder_data(name: str, workers: Iterable[UUID]) -> dict[str, object]:
     """The data that a holder records about itself in its lease."""
     return {"name": name, "workers": sorted(str(id) for id in workers)}
 
@@ -136,11 +136,11 @@ def holder_of(lease: Lease, workers: Iterable[Worker]) -> LeaseHolder | None:
     """Who holds a lease, or held it until it expired; None if it was released."""
     if lease.holder is None:
         return None
-    facts = lease.metadata.get("holder")
-    if not isinstance(facts, Mapping):
+    data = lease.metadata.get("holder")
+    if not isinstance(data, Mapping):
         known = next((worker for worker in workers if worker.id == lease.holder), None)
         return LeaseHolder(None) if known is None else LeaseHolder(known.name, (known.id,))
-    name, ids = facts.get("name"), facts.get("workers")
+    name, ids = data.get("name"), data.get("workers")
     found = []
     for id in ids if isinstance(ids, list | tuple) else ():
         try:

@@ -52,17 +52,17 @@ def _seconds(text: str) -> float | None:
     return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
 
 
-def read_duration(name: str, value: object, /, *, error: type[E] | None = None, **facts: Any) -> timedelta:
+def read_duration(name: str, value: object, /, *, error: type[E] | None = None, **fields: Any) -> timedelta:
     """Return the duration that a user gave for ``name``, or raise an error that says what to give instead."""
     found = parse_duration(value)
     if found is None:
-        raise (error or BadSettings)(f"{name}: {value!r} is not a duration; {EXPECTED}", **facts)
+        raise (error or BadSettings)(f"{name}: {value!r} is not a duration; {EXPECTED}", **fields)
     return found
 
 
-def read_optional(name: str, value: object, /, **facts: Any) -> timedelta | None:
+def read_optional(name: str, value: object, /, **fields: Any) -> timedelta | None:
     """Return the duration, or None for None."""
-    return None if value is None else read_duration(name, value, **facts)
+    return None if value is None else read_duration(name, value, **fields)
 
 
 def read_when(name: str, value: object) -> datetime | timedelta | None:

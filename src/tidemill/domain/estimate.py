@@ -68,8 +68,8 @@ def fraction_done(job: JobRow) -> float:
     """The progress of a job, 0 to 1."""
     if job.state is JobState.COMPLETED:
         return 1.0
-    said = job.progress
-    return said.fraction if said is not None and said.fraction is not None else 0.0
+    progress = job.progress
+    return progress.fraction if progress is not None and progress.fraction is not None else 0.0
 
 
 def percent_done(job: JobRow) -> int:

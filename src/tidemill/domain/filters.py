@@ -98,7 +98,7 @@ class JobFilter:
 
     def _check_storable(self) -> None:
         """Refuse texts that no job can contain, because a store would fail on them."""
-        said: dict[str, Iterable[str | None]] = {
+        texts_by_name: dict[str, Iterable[str | None]] = {
             "tenant": (self.tenant,),
             "task": self.tasks,
             "queue": self.queues,
@@ -107,7 +107,7 @@ class JobFilter:
             "reference": self.reference or (),
             "metadata": (*self.metadata, *self.metadata.values()),
         }
-        for name, texts in said.items():
+        for name, texts in texts_by_name.items():
             for text in texts:
                 if text is not None and (flaw := text_flaw(text)):
                     raise BadFilter(f"{name} is {text!r}, which has {flaw}; no job has that", field=name)

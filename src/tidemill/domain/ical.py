@@ -54,8 +54,8 @@ def read_ical(text: str, *, through: int = 2100) -> frozenset[date]:
     if not any(line.strip().upper() == "BEGIN:VCALENDAR" for line in lines):
         raise BadSchedule("not an iCalendar text: it has no line BEGIN:VCALENDAR", field="holidays")
     events = list(_events(lines))
-    anew = _said_anew(events)
-    return frozenset(day for event in events for day in _days(event, anew, through))
+    replaced = _replaced_days(events)
+    return frozenset(day for event in events for day in _days(event, replaced, through))
 
 
 def _events(lines: list[str]) -> Iterator[Event]:
@@ -82,7 +82,7 @@ def _events(lines: list[str]) -> Iterator[Event]:
         raise BadSchedule(f"the iCalendar text ends inside {depth[-1]}; is it complete?", field="holidays")
 
 
-def _said_anew(events: list[Event]) -> dict[str, set[date]]:
+def _replaced_days(events: list[Event]) -> dict[str, set[date]]:
     """The days of each series, by UID, that a separate event moves or cancels."""
     found: dict[str, set[date]] = {}
     for event in events:
@@ -92,7 +92,7 @@ def _said_anew(events: list[Event]) -> dict[str, set[date]]:
     return found
 
 
-def _days(event: Event, anew: dict[str, set[date]], through: int) -> Iterator[date]:
+def _days(event: Event, replaced: dict[str, set[date]], through: int) -> Iterator[date]:
     if event.get("STATUS", [""])[0].upper() == "CANCELLED":
         return
     if "DTSTART" not in event:
@@ -101,7 +101,7 @@ def _days(event: Event, anew: dict[str, set[date]], through: int) -> Iterator[da
     length = _length(event, first, second)
     left_out, added = set(_listed(event, "EXDATE")), _listed(event, "RDATE")
     if "RECURRENCE-ID" not in event and "UID" in event:
-        left_out |= anew.get(event["UID"][0], set())
+        left_out |= replaced.get(event["UID"][0], set())
     for start in (*_starts(event, first, through), *added):
         if start not in left_out:
             if (date.max - start).days < length - 1:
@@ -110,7 +110,7 @@ def _days(event: Event, anew: dict[str, set[date]], through: int) -> Iterator[da
 
 
 def _listed(event: Event, name: str) -> list[date]:
-    return [_moment(event, each)[0] for line in event.get(name, ()) for each in line.split(",")]
+    return [_moment(event, part)[0] for line in event.get(name, ()) for part in line.split(",")]
 
 
 def _length(event: Event, first: date, second: int) -> int:

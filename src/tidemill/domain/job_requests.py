@@ -1,6 +1,6 @@
 """Job requests built from stored options of tasks, definitions and schedules.
 
-Options are those of ``using`` as plain data: durations are seconds, policies are the output of ``policy_to_data``. Facts are a
+Options are those of ``using`` as plain data: durations are seconds, policies are the output of ``policy_to_data``. ``TaskData`` is a
 task's options in the same form, for workers that fire schedules of tasks they do not import.
 """
 
@@ -18,7 +18,7 @@ from tidemill.domain.limits import key_text
 from tidemill.domain.retry import RetryPolicy, policy_from_data, policy_to_data
 from tidemill.domain.unique import Unique
 
-Facts = Mapping[str, object]
+TaskData = Mapping[str, object]
 
 OPTIONS = (
     "queue", "priority", "timeout", "retry", "tags", "metadata", "reference", "correlation_id", "expires", "audit",
@@ -51,10 +51,10 @@ class TaskLike(Protocol):
     @property
     def orphans(self) -> StrEnum: ...
     @property
-    def counted(self) -> Facts: ...
+    def counted(self) -> TaskData: ...
 
 
-def task_facts(task: TaskLike, defaults: Facts | None = None) -> dict[str, object]:
+def task_data(task: TaskLike, defaults: TaskData | None = None) -> dict[str, object]:
     """A task's options as plain data. ``defaults`` are the default values of arguments, because limits may be keyed by them."""
     counted = dict(task.counted)
     keys = [limit.get("key") for limit in _mappings(counted.get("limits"))]
@@ -103,47 +103,51 @@ def request(
     task: str,
     *,
     tenant: str,
-    facts: Facts,
-    layers: Sequence[Facts],
+    task_data: TaskData,
+    layers: Sequence[TaskData],
     args: str,
     run_at: datetime | None,
 ) -> NewJob:
-    """The job described by a task's facts and the option layers; a later layer wins, tags and metadata are merged."""
-    said: dict[str, Any] = {}
-    tags: list[str] = _texts(facts.get("tags"))
+    """The job described by a task's data and the option layers; a later layer wins, tags and metadata are merged."""
+    options: dict[str, Any] = {}
+    tags: list[str] = _texts(task_data.get("tags"))
     metadata: dict[str, object] = {}
     for layer in layers:
-        said |= layer
+        options |= layer
         tags += _texts(layer.get("tags"))
         metadata |= _mapping(layer.get("metadata"))
-    retry = said.get("retry")
-    timeout = said["timeout"] if "timeout" in said else facts.get("timeout", DEFAULT_TIMEOUT.total_seconds())
-    expires = said.get("expires")
+    retry = options.get("retry")
+    timeout = (
+        options["timeout"]
+        if "timeout" in options
+        else task_data.get("timeout", DEFAULT_TIMEOUT.total_seconds())
+    )
+    expires = options.get("expires")
     attempts = (
         policy_from_data(retry).max_attempts
         if isinstance(retry, Mapping)
-        else facts.get("max_attempts", DEFAULT_MAX_ATTEMPTS)
+        else task_data.get("max_attempts", DEFAULT_MAX_ATTEMPTS)
     )
-    stored = {name: said[name] for name in ("retry", "audit") if said.get(name) is not None}
-    if facts.get("orphans") not in (None, "requeue"):
-        stored["orphans"] = facts["orphans"]
-    reference = said.get("reference")
-    names = limit_names(task, facts, tenant, args) | set(_texts(said.get("limits")))
+    stored = {name: options[name] for name in ("retry", "audit") if options.get(name) is not None}
+    if task_data.get("orphans") not in (None, "requeue"):
+        stored["orphans"] = task_data["orphans"]
+    reference = options.get("reference")
+    names = limit_names(task, task_data, tenant, args) | set(_texts(options.get("limits")))
     return NewJob(
         id=id,
         task=task,
         args=args,
         tenant=tenant,
-        queue=str(said.get("queue") or facts.get("queue") or DEFAULT_QUEUE),
-        priority=_whole(said.get("priority", facts.get("priority", 0))),
+        queue=str(options.get("queue") or task_data.get("queue") or DEFAULT_QUEUE),
+        priority=_whole(options.get("priority", task_data.get("priority", 0))),
         max_attempts=_whole(attempts),
         timeout=None if timeout is None else timedelta(seconds=float(str(timeout))),
         run_at=run_at,
         expires_at=None if expires is None or run_at is None else run_at + timedelta(seconds=float(expires)),
-        unique=_hold(task, facts.get("unique"), args),
+        unique=_hold(task, task_data.get("unique"), args),
         limits=tuple(sorted(names)),
         details=Details(
-            correlation_id=said.get("correlation_id"),
+            correlation_id=options.get("correlation_id"),
             reference=(str(reference[0]), str(reference[1])) if reference else None,
             tags=tuple(dict.fromkeys(tags)),
             metadata=metadata,
@@ -163,13 +167,13 @@ def _hold(task: str, rule: object, args: str) -> Any:
     return made.hold(task, {**dict.fromkeys(by), **json.loads(args)})
 
 
-def limit_names(task: str, facts: Facts, tenant: str, args: str) -> set[str]:
+def limit_names(task: str, task_data: TaskData, tenant: str, args: str) -> set[str]:
     """The limits that a job with these arguments counts against, as far as plain data allows."""
-    names = {f"task/{task}"} if facts.get("max_concurrent") else set()
-    if facts.get("breaker"):
-        names.add(f"breaker/{facts['breaker']}")
-    limits = _mappings(facts.get("limits"))
-    values = {**_mapping(facts.get("left_out")), **json.loads(args)} if limits else {}
+    names = {f"task/{task}"} if task_data.get("max_concurrent") else set()
+    if task_data.get("breaker"):
+        names.add(f"breaker/{task_data['breaker']}")
+    limits = _mappings(task_data.get("limits"))
+    values = {**_mapping(task_data.get("left_out")), **json.loads(args)} if limits else {}
     for limit in limits:
         parts = [str(limit["name"])] + ([tenant] if limit.get("by_tenant") else [])
         if limit.get("key") is not None:
@@ -179,7 +183,7 @@ def limit_names(task: str, facts: Facts, tenant: str, args: str) -> set[str]:
 
 
 def _texts(given: object) -> list[str]:
-    return [str(each) for each in given] if isinstance(given, list | tuple) else []
+    return [str(value) for value in given] if isinstance(given, list | tuple) else []
 
 
 def _mapping(given: object) -> Mapping[str, object]:
@@ -187,7 +191,7 @@ def _mapping(given: object) -> Mapping[str, object]:
 
 
 def _mappings(given: object) -> list[Mapping[str, object]]:
-    return [each for each in given if isinstance(each, Mapping)] if isinstance(given, list | tuple) else []
+    return [value for value in given if isinstance(value, Mapping)] if isinstance(given, list | tuple) else []
 
 
 def _whole(given: object) -> int:

@@ -87,9 +87,9 @@ class LimitedLanes:
             for key in list(self._asleep)[: len(self._lanes) - MOST]:
                 self._forget(key)
 
-    def gone(self, found: Collection[LaneKey]) -> None:
+    def gone(self, open_lanes: Collection[LaneKey]) -> None:
         """Forget sleeping lanes that are not among all lanes just read: no job waits in them."""
-        for key in [key for key in self._asleep if key not in found]:
+        for key in [key for key in self._asleep if key not in open_lanes]:
             self._forget(key)
 
     def ask(self, most: int, rules: Rules) -> list[Lane]:

@@ -23,9 +23,9 @@ class Turns:
         self._first: dict[LaneKey, int] = {}
         self._plenty: dict[str, bool] = {}
 
-    def seen(self, lanes: Iterable[Lane], *, anew: bool) -> None:
-        """Record open limited lanes; ``anew``: they replace the lanes recorded before."""
-        if anew:
+    def seen(self, lanes: Iterable[Lane], *, replace: bool) -> None:
+        """Record open limited lanes; ``replace``: they replace the lanes recorded before."""
+        if replace:
             self._first.clear()
         for lane in lanes:
             key = LaneKey(lane.queue, lane.tenant, lane.priority)

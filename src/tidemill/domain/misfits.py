@@ -41,7 +41,7 @@ def is_misfit(reason: str | None) -> bool:
 def tried(executions: Iterable[Execution], token: int) -> Tried:
     """The count from the executions before this token; only the last consecutive ones count."""
     times, since = 0, None
-    for execution in sorted(executions, key=lambda each: each.number):
+    for execution in sorted(executions, key=lambda execution: execution.number):
         if execution.number >= token:
             break
         if execution.state is ExecutionState.RELEASED and is_misfit(execution.reason):

@@ -68,8 +68,8 @@ def rendered(families: Iterable[Family | Histogram]) -> str:
     """
     lines: list[str] = []
     for family in families:
-        said = family.help.replace("\\", "\\\\").replace("\n", "\\n")
-        lines += [f"# HELP {family.name} {said}", f"# TYPE {family.name} {family.kind}"]
+        help_text = family.help.replace("\\", "\\\\").replace("\n", "\\n")
+        lines += [f"# HELP {family.name} {help_text}", f"# TYPE {family.name} {family.kind}"]
         lines += [f"{name}{_labels(labels)} {_number(value)}" for name, labels, value in family.samples()]
     return "".join(f"{line}\n" for line in lines)
 

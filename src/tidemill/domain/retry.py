@@ -224,12 +224,12 @@ def policy_to_data(policy: RetryPolicy) -> dict[str, object] | None:
     """A built-in policy as plain data, for storage with a job; None for a custom policy."""
     for kind, known in _KINDS.items():
         if type(policy) is known:
-            facts: dict[str, object] = {"kind": kind}
+            fields: dict[str, object] = {"kind": kind}
             for name in getattr(policy, "__dataclass_fields__", ()):
                 value = getattr(policy, name)
                 # Stored delays are limited to LONGEST, because longer ones could not be read back.
-                facts[name] = min(value, LONGEST).total_seconds() if isinstance(value, timedelta) else value
-            return facts
+                fields[name] = min(value, LONGEST).total_seconds() if isinstance(value, timedelta) else value
+            return fields
     return None
 
 
@@ -261,12 +261,12 @@ def policy_from_data(data: Mapping[str, object]) -> RetryPolicy:
     >>> policy_from_data(policy_to_data(Fixed(max_attempts=2)) or {}) == Fixed(max_attempts=2)
     True
     """
-    facts = dict(data)
-    kind = _KINDS.get(str(facts.pop("kind", "")))
+    fields = dict(data)
+    kind = _KINDS.get(str(fields.pop("kind", "")))
     if kind is None:
         raise BadSettings(f"{data!r} is not a stored retry policy")
-    for name in _TIMES & facts.keys():
-        seconds = facts[name]
-        facts[name] = None if seconds is None else timedelta(seconds=float(str(seconds)))
-    policy: RetryPolicy = kind(**facts)
+    for name in _TIMES & fields.keys():
+        seconds = fields[name]
+        fields[name] = None if seconds is None else timedelta(seconds=float(str(seconds)))
+    policy: RetryPolicy = kind(**fields)
     return policy

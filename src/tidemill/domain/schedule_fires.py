@@ -17,7 +17,7 @@ from zoneinfo import ZoneInfo
 
 from tidemill.domain.calendar import BusinessCalendar, Exclude
 from tidemill.domain.job import NewJob, UniqueHold
-from tidemill.domain.job_requests import Facts, request
+from tidemill.domain.job_requests import TaskData, request
 from tidemill.domain.schedule_rules import (
     All,
     Catchup,
@@ -157,7 +157,7 @@ def plan(
     definition: Definition | None,
     active: Sequence[ActiveJob],
     now: datetime,
-    facts: Facts | None,
+    task_data: TaskData | None,
     new_id: NewId,
     *,
     parked: Collection[UUID] = (),
@@ -165,14 +165,14 @@ def plan(
 ) -> FirePlan:
     """The writes for a schedule of cluster scope.
 
-    ``active`` are its unfinished jobs, ``parked`` those of them that wait for an earlier one. ``facts`` describes its task;
+    ``active`` are its unfinished jobs, ``parked`` those of them that wait for an earlier one. ``task_data`` describes its task;
     None means as recorded when the schedule was saved. ``busy`` is the reason why its definition has no room for another job,
     created manually or by another schedule; a schedule that skips overlapping fires then skips these.
     """
     try:
         rules = read_rules(schedule)
         due = rules.missed(_counted(schedule, rules, now), now)
-        found = _Look(schedule, definition, facts, new_id, rules, busy=busy).fires(due, active, parked)
+        found = _Look(schedule, definition, task_data, new_id, rules, busy=busy).fires(due, active, parked)
         following = rules.next_after(now)
     except _UNREADABLE as error:
         return FirePlan(schedule, _advance(schedule, schedule.last_fire_at, now + PUT_OFF), broken=str(error))
@@ -186,7 +186,7 @@ def plan_here(
     active: Sequence[ActiveJob],
     last: Fired,
     now: datetime,
-    facts: Facts | None,
+    task_data: TaskData | None,
     new_id: NewId,
     *,
     node: str,
@@ -203,7 +203,7 @@ def plan_here(
     try:
         rules = read_rules(schedule)
         due = rules.missed(_counted_here(schedule, rules, last, now), now)
-        found = _Look(schedule, definition, facts, new_id, rules, node, now).fires(due, active, parked)
+        found = _Look(schedule, definition, task_data, new_id, rules, node, now).fires(due, active, parked)
         following = rules.next_after(now)
     except _UNREADABLE as error:
         return FirePlan(schedule, stays, broken=str(error)), now + PUT_OFF
@@ -255,14 +255,18 @@ def rewound_here(last: Fired, now: datetime) -> Fired:
 
 
 def fire_job(
-    schedule: ScheduleRow, definition: Definition | None, facts: Facts | None, fire_at: datetime, id: UUID
+    schedule: ScheduleRow,
+    definition: Definition | None,
+    task_data: TaskData | None,
+    fire_at: datetime,
+    id: UUID,
 ) -> NewJob:
     """The job of one fire, built from the schedule, its definition and its task."""
     job = request(
         id,
         schedule.task,
         tenant=schedule.tenant,
-        facts=facts if facts is not None else _saved(schedule),
+        task_data=task_data if task_data is not None else _saved(schedule),
         layers=([] if definition is None else [definition.settings]) + [schedule.options],
         args=merged_args(schedule, definition),
         run_at=fire_at + _jitter(schedule, fire_at),
@@ -324,7 +328,7 @@ def _advance(schedule: ScheduleRow, last: datetime | None, following: datetime |
     return Advance(schedule.id, schedule.revision, schedule.last_fire_at, last, following)
 
 
-def _saved(schedule: ScheduleRow) -> Facts:
+def _saved(schedule: ScheduleRow) -> TaskData:
     """The task's properties recorded when the schedule was saved."""
     found = schedule.options.get("defaults")
     return found if isinstance(found, Mapping) else {}
@@ -344,7 +348,7 @@ class _Look(NamedTuple):
 
     schedule: ScheduleRow
     definition: Definition | None
-    facts: Facts | None
+    task_data: TaskData | None
     new_id: NewId
     rules: FireRules
     node: str | None = None
@@ -382,7 +386,7 @@ class _Look(NamedTuple):
         return FirePlan(self.schedule, nowhere, tuple(fires), tuple(jobs), tuple(cancels))
 
     def _job(self, fire: Fire, waiting: str | None) -> NewJob:
-        job = fire_job(self.schedule, self.definition, self.facts, fire.at, self.new_id())
+        job = fire_job(self.schedule, self.definition, self.task_data, fire.at, self.new_id())
         if self.node is not None and self.now is not None:
             following = self.rules.next_after(fire.at)
             beyond = None if following is None else self.rules.next_after(following)

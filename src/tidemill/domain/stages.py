@@ -26,7 +26,7 @@ def stages(
     """The stages of the last execution in these lines, in the order they began; declared stages keep their declared order."""
     marks = [entry for entry in lines if entry.stage is not None]
     number = max((entry.number for entry in marks), default=0)
-    ended = {each.number for each in executions if each.finished_at is not None}
+    ended = {execution.number for execution in executions if execution.finished_at is not None}
     waits = not number or number not in ended
     found = {name: Stage(name, number, None, AHEAD if waits else "not reached") for name in declared}
     for entry in (entry for entry in marks if entry.number == number):

@@ -272,8 +272,8 @@ def gathered(troubles: Iterable[FailedJob]) -> dict[str, list[FailedJob]]:
     """Failures grouped by fingerprint, in the order given."""
     found: dict[str, list[FailedJob]] = {}
     for trouble in troubles:
-        said = trouble.message if trouble.type is not None else trouble.reason
-        found.setdefault(fingerprint(trouble.task, trouble.type, said or ""), []).append(trouble)
+        message = trouble.message if trouble.type is not None else trouble.reason
+        found.setdefault(fingerprint(trouble.task, trouble.type, message or ""), []).append(trouble)
     return found
 
 
@@ -282,13 +282,13 @@ def error_groups(troubles: Iterable[FailedJob], limit: int) -> list[ErrorGroup]:
     groups = []
     for key, alike in gathered(troubles).items():
         last = max(alike, key=lambda trouble: (trouble.finished_at, trouble.id))
-        said = last.message if last.type is not None else last.reason
+        message = last.message if last.type is not None else last.reason
         groups.append(
             ErrorGroup(
                 fingerprint=key,
                 task=last.task,
                 type=last.type,
-                message=said or "",
+                message=message or "",
                 count=len(alike),
                 tenants=len({trouble.tenant for trouble in alike}),
                 first_at=min(trouble.finished_at for trouble in alike),

@@ -105,7 +105,7 @@ class _Slot:
         pause = min(self.duty.every.total_seconds(), _AGAIN * 2 ** min(self.failures - 1, 16))
         self.due = ended + pause * spread
 
-    def facts(self) -> dict[str, object]:
+    def status(self) -> dict[str, object]:
         return {
             "last_tick": None if self.last_tick is None else self.last_tick.isoformat(),
             "items": self.items,
@@ -133,14 +133,14 @@ class Duties:
         lease_beat: timedelta = LEASE_BEAT,
         lease_expiry: timedelta = LEASE_EXPIRY,
         random: Random,
-        ear: WakeupListener | None = None,
+        listener: WakeupListener | None = None,
         describe: Callable[[], Mapping[str, object]] | None = None,
     ) -> None:
         """Initialize the loop without starting it.
 
         ``describe`` identifies the process to readers of the lease. Duties of one node need no lease and leave it out.
         """
-        self._clock, self._random, self._ear, self._describe = clock, random, ear, describe
+        self._clock, self._random, self._listener, self._describe = clock, random, listener, describe
         unused = None
         if describe is not None and coordination is not Coordination.LEASE:
             unused = UnusedLease(store, clock, holder, coordination, lease_expiry)
@@ -148,7 +148,13 @@ class Duties:
         match coordination:
             case Coordination.LEASE:
                 self._lead = ByLease(
-                    store, clock, holder, beat=lease_beat, expiry=lease_expiry, random=random, ear=ear
+                    store,
+                    clock,
+                    holder,
+                    beat=lease_beat,
+                    expiry=lease_expiry,
+                    random=random,
+                    listener=listener,
                 )
             case Coordination.ADVISORY:
                 self._lead = ByLock(
@@ -172,19 +178,19 @@ class Duties:
         """Whether this process runs the duties at the moment."""
         return self._lead.leading
 
-    def facts(self) -> dict[str, object]:
+    def status(self) -> dict[str, object]:
         """The statistics of each duty."""
-        return {slot.duty.name: slot.facts() for slot in self._slots}
+        return {slot.duty.name: slot.status() for slot in self._slots}
 
-    def _lease_facts(self) -> dict[str, object]:
+    def _lease_data(self) -> dict[str, object]:
         """The lease's metadata: its holder, and the statistics of each duty."""
         holder = {} if self._describe is None else {"holder": dict(self._describe())}
-        return {**holder, "duties": self.facts()}
+        return {**holder, "duties": self.status()}
 
     def start(self) -> None:
         """Start the thread and listen for wake-ups."""
-        if self._ear is not None:
-            self._ear.subscribe(self._hear)
+        if self._listener is not None:
+            self._listener.subscribe(self._hear)
         self._thread.start()
 
     def close(self) -> None:
@@ -239,7 +245,7 @@ class Duties:
         with self._changed:
             topics, self._heard = frozenset(self._heard), set()
         led = self._lead.leading
-        wait = self._lead.step(self._lease_facts)
+        wait = self._lead.step(self._lease_data)
         now = self._clock.monotonic()
         if not self._lead.leading or not self._slots:
             return wait

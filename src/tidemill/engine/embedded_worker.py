@@ -18,10 +18,10 @@ from typing import NamedTuple, Self
 from uuid import UUID
 
 from tidemill.clock import Clock
-from tidemill.domain.cluster import CancelRequest, Coordination, Worker, holder_facts
+from tidemill.domain.cluster import CancelRequest, Coordination, Worker, holder_data
 from tidemill.domain.decide import DEFAULT_POLICY, Policy, stored_policy
 from tidemill.domain.job import Claim, Details
-from tidemill.domain.job_requests import Facts
+from tidemill.domain.job_requests import TaskData
 from tidemill.domain.liveness import confirm_after, holds_for
 from tidemill.domain.outcome import Released
 from tidemill.domain.releases import CONFIRM
@@ -100,12 +100,12 @@ class EmbeddedWorker:
             self._store.check()
             if self._prepare is not None:
                 self._prepare()
-            ear = WakeupListener(self._store, self._clock)
+            listener = WakeupListener(self._store, self._clock)
             heart = self._heart()
-            self._runner = self._begin(heart, ear)
-            self._parts = heart, self.duties(ear), ear
-            self._here = self.duties_here(ear)
-        ear.subscribe(self._heard)
+            self._runner = self._begin(heart, listener)
+            self._parts = heart, self.duties(listener), listener
+            self._here = self.duties_here(listener)
+        listener.subscribe(self._heard)
         self._here.start()
         for part in self._parts:
             part.start()
@@ -124,7 +124,7 @@ class EmbeddedWorker:
             on_confirmed=self._on_confirmed,
         )
 
-    def duties(self, ear: WakeupListener | None) -> Duties:
+    def duties(self, listener: WakeupListener | None) -> Duties:
         """Return the duties that this worker can perform."""
         settings, random = self._settings, Random()  # noqa: S311  (spreads load, keeps no secret)
         coordination = settings.coordination or Coordination.EVERYONE
@@ -150,18 +150,18 @@ class EmbeddedWorker:
                 batch=batch,
                 reclaim=reclaim,
                 retention=MEMORY_RETENTION if self._store.url.startswith("memory") else (),
-                facts_of=self._facts_of,
+                task_data_of=self._task_data_of,
                 fire_hooks=LocalFireHooks(self._hooks, self._events),
             ),
             coordination=coordination,
             lease_beat=settings.lease_beat,
             lease_expiry=settings.lease_expiry,
             random=random,
-            ear=ear,
-            describe=lambda: holder_facts(process_name(), self._own()),
+            listener=listener,
+            describe=lambda: holder_data(process_name(), self._own()),
         )
 
-    def duties_here(self, ear: WakeupListener | None) -> Duties:
+    def duties_here(self, listener: WakeupListener | None) -> Duties:
         """Return the duties that every node performs for itself, whether or not it is the leader."""
         return Duties(
             self._store,
@@ -172,7 +172,7 @@ class EmbeddedWorker:
                     self._store,
                     self._clock,
                     self._node,
-                    self._facts_of,
+                    self._task_data_of,
                     LocalFireHooks(self._hooks, self._events),
                 ),
                 self._code_check.duty(),
@@ -180,7 +180,7 @@ class EmbeddedWorker:
             ],
             coordination=Coordination.EVERYONE,
             random=Random(),  # noqa: S311  (spreads load, keeps no secret)
-            ear=ear,
+            listener=listener,
         )
 
     def _confirm_release(self) -> Done:
@@ -194,15 +194,15 @@ class EmbeddedWorker:
         fence = self._fence
         return () if fence is None else (fence.worker,)
 
-    def _facts_of(self, task: str) -> Facts | None:
-        return self._registry.get(task).facts if task in self._registry else None
+    def _task_data_of(self, task: str) -> TaskData | None:
+        return self._registry.get(task).data if task in self._registry else None
 
     def _policy_of(self, claim: Claim, details: Details) -> Policy:
         if claim.task not in self._registry:
             return stored_policy(DEFAULT_POLICY, details)
         return self._registry.get(claim.task).policy(details)
 
-    def _begin(self, heart: HeartbeatThread, ear: WakeupListener | None) -> Runner:
+    def _begin(self, heart: HeartbeatThread, listener: WakeupListener | None) -> Runner:
         """Register as a new worker and start a runner for it."""
         me = new_id()
         settings = self._settings
@@ -229,7 +229,7 @@ class EmbeddedWorker:
             me,
             settings,
             self._clock,
-            ear=ear,
+            listener=listener,
             events=self._events,
             hooks=self._hooks,
             connections=self._connections,
@@ -245,14 +245,14 @@ class EmbeddedWorker:
             runner, parts, over, self._over = self._runner, self._parts, self._over, True
         if runner is None or parts is None or over:
             return
-        heart, duties, ear = parts
+        heart, duties, listener = parts
         duties.close()
         if self._here is not None:
             self._here.close()
         runner.stop(self._settings.grace.total_seconds() if grace is None else grace)
         heart.remove(runner.worker)
         heart.close()
-        ear.close()
+        listener.close()
         # Only now: until its end the runner needs cancellations and the notice of a lost lease.
         self._runner = self._parts = None
 
@@ -356,11 +356,11 @@ class EmbeddedWorker:
             with self._lock:
                 if self._runner is not runner or self._parts is None or self._over:
                     return
-                heart, _, ear = self._parts
+                heart, _, listener = self._parts
                 heart.remove(lost, retire=False)
                 try:
                     self._give_back(lost)
-                    self._runner = self._begin(heart, ear)
+                    self._runner = self._begin(heart, listener)
                     return
                 except StoreError as error:
                     _log.warning("a new worker cannot be registered yet: %s", error)

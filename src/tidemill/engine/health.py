@@ -47,13 +47,13 @@ def url_of(host: str, port: int) -> str:
 
 
 class HealthVerdict(NamedTuple):
-    """The state of the worker. ``reasons`` tells why it is not alive or not ready; ``facts`` are shown with it."""
+    """The state of the worker. ``reasons`` tells why it is not alive or not ready; ``details`` are shown with it."""
 
     alive: bool
     ready: bool
     reasons: tuple[str, ...] = ()
-    facts: Mapping[str, object] = {}
-    tally: Callable[[], Counters] = Counters  #: adds up the counters of its runners
+    details: Mapping[str, object] = {}
+    counters: Callable[[], Counters] = Counters  #: adds up the counters of its runners
 
 
 class HealthServer:
@@ -123,10 +123,10 @@ class _Answer(BaseHTTPRequestHandler):
                 self._say(200 if verdict.alive else 503, {"alive": verdict.alive})
             case "/readyz":
                 good = verdict.alive and verdict.ready
-                body = {"ready": good, "reasons": list(verdict.reasons), **verdict.facts}
+                body = {"ready": good, "reasons": list(verdict.reasons), **verdict.details}
                 self._say(200 if good else 503, body)
             case "/metrics":
-                text = worker_metrics(verdict.alive, verdict.ready, verdict.facts, verdict.tally())
+                text = worker_metrics(verdict.alive, verdict.ready, verdict.details, verdict.counters())
                 self._answer(200, text.encode(), CONTENT_TYPE)
             case _:
                 self._say(404, {"error": "there are /livez, /readyz and /metrics"})

@@ -26,7 +26,7 @@ NAME = "duties"
 """The name of the lease, of the lock, and of the topic that is notified when either is released."""
 
 
-Facts = Callable[[], Mapping[str, object]]
+LeaseData = Callable[[], Mapping[str, object]]
 
 _LONG = 3600.0
 
@@ -58,8 +58,8 @@ class UnusedLease:
         taken = self._store.acquire(NAME, self._holder, ttl=self._ttl)
         if taken is None:
             return
-        facts = {"coordination": self._mode.value}
-        self._store.renew(NAME, self._holder, taken.term, ttl=self._ttl, metadata=facts)
+        lease_data = {"coordination": self._mode.value}
+        self._store.renew(NAME, self._holder, taken.term, ttl=self._ttl, metadata=lease_data)
         self._store.release(NAME, self._holder, taken.term)
 
 
@@ -69,7 +69,7 @@ class Leadership(ABC):
     leading: bool = False
 
     @abstractmethod
-    def step(self, facts: Facts) -> float:
+    def step(self, lease_data: LeaseData) -> float:
         """Take the lead, keep it or wait, as is due now; return the seconds until the next call."""
 
     @abstractmethod
@@ -92,7 +92,7 @@ class Everyone(Leadership):
     def __init__(self, unused: UnusedLease | None = None) -> None:
         self._unused = unused
 
-    def step(self, facts: Facts) -> float:
+    def step(self, lease_data: LeaseData) -> float:
         if self._unused is not None:
             self._unused.mark()
         return _LONG
@@ -111,10 +111,10 @@ class _Contest(Leadership):
         self._failures = 0
         self._invited = False
 
-    def step(self, facts: Facts) -> float:
+    def step(self, lease_data: LeaseData) -> float:
         invited, self._invited = self._invited, False
         try:
-            if self._turn(facts, invited=invited) and self._failures:
+            if self._turn(lease_data, invited=invited) and self._failures:
                 self._failures = 0
                 _log.info("leadership requests succeed again")
         except Exception as error:  # noqa: BLE001  (the duties must not end; the next step tries again)
@@ -122,7 +122,7 @@ class _Contest(Leadership):
         return max(0.0, self._at - self._clock.monotonic())
 
     @abstractmethod
-    def _turn(self, facts: Facts, *, invited: bool) -> bool:
+    def _turn(self, lease_data: LeaseData, *, invited: bool) -> bool:
         """Do what is due now; return whether the store was called and answered."""
 
     def invite(self) -> None:
@@ -161,12 +161,12 @@ class ByLease(_Contest):
         beat: timedelta,
         expiry: timedelta,
         random: Random,
-        ear: WakeupListener | None,
+        listener: WakeupListener | None,
     ) -> None:
         super().__init__(
             store, clock, beat=beat.total_seconds(), expiry=expiry.total_seconds(), random=random
         )
-        self._holder, self._ttl, self._ear = holder, expiry, ear
+        self._holder, self._ttl, self._listener = holder, expiry, listener
         self._term = 0
         self._seen: tuple[int, datetime] | None = None  # another holder's term and last beat
         self._seen_ends = 0.0
@@ -178,7 +178,7 @@ class ByLease(_Contest):
     def sure(self) -> bool:
         return self.leading and self._clock.monotonic() < self._sent + self._sure_for
 
-    def _turn(self, facts: Facts, *, invited: bool) -> bool:
+    def _turn(self, lease_data: LeaseData, *, invited: bool) -> bool:
         now = self._clock.monotonic()
         if self.leading:
             if not self.sure():
@@ -186,7 +186,7 @@ class ByLease(_Contest):
                 return False
             if now < self._at:
                 return False
-            self._renew(facts, now)
+            self._renew(lease_data, now)
             return True
         if not invited:
             quiet = self._quiet_until()
@@ -202,12 +202,12 @@ class ByLease(_Contest):
 
         That is up to one second less than the expiry, so that a look follows before the lease of a dead leader expires.
         """
-        if self._ear is None:
+        if self._listener is None:
             return float("-inf")
-        return self._ear.heard_at(TICK) + self._expiry - min(1.0, self._expiry / 8)
+        return self._listener.heard_at(TICK) + self._expiry - min(1.0, self._expiry / 8)
 
-    def _renew(self, facts: Facts, now: float) -> None:
-        if self._store.renew(NAME, self._holder, self._term, ttl=self._ttl, metadata=facts()):
+    def _renew(self, lease_data: LeaseData, now: float) -> None:
+        if self._store.renew(NAME, self._holder, self._term, ttl=self._ttl, metadata=lease_data()):
             self._sent, self._at = now, now + self._beat
         else:
             self._lose("the store refused to renew it", now + self._pause())
@@ -292,7 +292,7 @@ class ByLock(_Contest):
     def sure(self) -> bool:
         return self._lockless or (self._hold is not None and self._hold.held())
 
-    def _turn(self, facts: Facts, *, invited: bool) -> bool:
+    def _turn(self, lease_data: LeaseData, *, invited: bool) -> bool:
         if self._lockless:
             self._in(_LONG)
             return False

@@ -39,7 +39,7 @@ class WakeupListener:
         self._heard: dict[str, float] = {}
         self._closed = threading.Event()
         self._listener: Listener | None = None
-        self._thread = threading.Thread(target=self._listen, name="tidemill-ear", daemon=True)
+        self._thread = threading.Thread(target=self._listen, name="tidemill-listener", daemon=True)
 
     def subscribe(self, heard: Heard) -> None:
         """Call ``heard`` with all topics received from now on, on the listening thread. It must not block."""

@@ -37,8 +37,8 @@ class Watched(Protocol):
 class LoopListener:
     """Watches the listener's file descriptor on a loop. All calls happen on the loop's own thread."""
 
-    def __init__(self, ear: WakeupListener) -> None:
-        self._ear = ear
+    def __init__(self, wakeups: WakeupListener) -> None:
+        self._wakeups = wakeups
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listener: Watched | None = None
         self._file: int | None = None
@@ -56,7 +56,7 @@ class LoopListener:
 
     def _watch(self) -> None:
         assert self._loop is not None
-        listener = self._ear.listener
+        listener = self._wakeups.listener
         if listener is not None and not isinstance(listener, Watched):
             return
         file = None if listener is None else listener.lend()
@@ -76,7 +76,7 @@ class LoopListener:
             self._later = self._loop.call_later(AGAIN, self._watch)
             return
         if topics:
-            self._ear.tell(topics)
+            self._wakeups.tell(topics)
 
     def _leave_off(self) -> None:
         listener, file = self._listener, self._file

@@ -22,10 +22,10 @@ _LONGEST = 200
 
 def machine_name() -> str:
     """Return a durable name of this machine: ``TIDEMILL_NODE``, else the machine id, else the host name."""
-    said = os.environ.get(VARIABLE, "").strip()
-    if said:
-        check_name("node", said)
-        return said
+    name = os.environ.get(VARIABLE, "").strip()
+    if name:
+        check_name("node", name)
+        return name
     try:
         return Path("/etc/machine-id").read_text(encoding="ascii").strip() or host_name()
     except (OSError, UnicodeDecodeError):

@@ -60,15 +60,15 @@ class RuntimeSettings:
 
     def applied(self, claim: Claim, name: str | None = None) -> Claim:
         """The claim with the settings of its task. ``name`` is the task's current name if the job has an older one."""
-        said = self.tasks.get(claim.task) or self.tasks.get(name or claim.task)
-        if said is None:
+        settings = self.tasks.get(claim.task) or self.tasks.get(name or claim.task)
+        if settings is None:
             return claim
-        attempts = said.get("max_attempts")
+        attempts = settings.get("max_attempts")
         if isinstance(attempts, int) and attempts >= 1:
             claim = claim._replace(max_attempts=max(min(attempts, MOST_ATTEMPTS), claim.attempt))
-        if "timeout" in said and said["timeout"] is None:
+        if "timeout" in settings and settings["timeout"] is None:
             return claim._replace(timeout=None)
-        timeout = _positive(said.get("timeout"))
+        timeout = _positive(settings.get("timeout"))
         if timeout is None:
             return claim
         return claim._replace(timeout=timedelta(seconds=min(timeout, LONGEST.total_seconds())))

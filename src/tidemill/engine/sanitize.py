@@ -95,9 +95,9 @@ def _replaced(details: Mapping[str, object]) -> dict[str, object]:
     return made
 
 
-def reason_of(said: object) -> str | None:
+def reason_of(reason: object) -> str | None:
     """Return the reason that a signal gives, cut to the length a store keeps; None if it gives none."""
-    return None if said is None else clip(str(said), ERROR_MESSAGE_LENGTH)
+    return None if reason is None else clip(str(reason), ERROR_MESSAGE_LENGTH)
 
 
 def text_of(error: BaseException) -> str:

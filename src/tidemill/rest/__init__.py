@@ -22,23 +22,23 @@ How to write a route module:
 
 
         @routes.get("/api/queues", role=Role.VIEWER, query=QueueQuery, answer=Items[QueueDocument])
-        async def list_queues(call: ApiRequest) -> Response:
+        async def list_queues(request: ApiRequest) -> Response:
             '''The first line is the summary, the rest the description.'''
-            queues = await call.read(call.inspection.queue_stats, tenant=call.tenant, also=())
-            return call.page([queue_document(queue) for queue in queues])
+            queues = await request.read(request.inspection.queue_stats, tenant=request.tenant, also=())
+            return request.page([queue_document(queue) for queue in queues])
 
 -   ``role=None`` declares a public route, such as a health check. ``everywhere=True`` refuses keys of a single tenant;
     use it for data that belongs to all tenants. ``body=`` is a ``Body`` model, validated strictly. ``mutates`` follows
     from the method.
--   ``call.tenant`` is the tenant to **read** for: the key's tenant, or for a key of all tenants the one in
-    ``?tenant=``, else ``"*"``. ``call.home`` is always a single tenant, to **write** for. Pass one of them to every client call.
--   ``call.app`` is the app with its client APIs, and ``call.inspection`` has the reads that users do not need. A route
+-   ``request.tenant`` is the tenant to **read** for: the key's tenant, or for a key of all tenants the one in
+    ``?tenant=``, else ``"*"``. ``request.home`` is always a single tenant, to **write** for. Pass one of them to every client call.
+-   ``request.app`` is the app with its client APIs, and ``request.inspection`` has the reads that users do not need. A route
     never uses a store.
--   ``await call.read(function, *args, **kwargs)`` and ``await call.act(function, …)`` run blocking calls on the bounded
+-   ``await request.read(function, *args, **kwargs)`` and ``await request.act(function, …)`` run blocking calls on the bounded
     thread pool of the API. ``act`` also sets the actor for the audit log. Never block the event loop.
--   Respond with ``call.reply(document, status=200)`` for one item and ``call.page(items, following=None)`` for a list.
+-   Respond with ``request.reply(document, status=200)`` for one item and ``request.page(items, following=None)`` for a list.
     Documents are plain dictionaries with the names of the Python API; instants are ISO strings, durations are seconds.
-    Pass data that may contain secrets (arguments, results, metadata) through ``call.masked(…)``, which masks it for
+    Pass data that may contain secrets (arguments, results, metadata) through ``request.masked(…)``, which masks it for
     viewers.
 -   Raise errors from ``tidemill.errors``, or ``Problem(status, code, detail)``. ``problems.py`` builds the response.
 -   A new route needs a line in ``tests/interfaces/rest/table.txt`` that says which roles may call it. A test fails for

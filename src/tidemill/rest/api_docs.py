@@ -25,17 +25,17 @@ pre{background:#1b242d}b{color:#6fc0ee}h2{border-color:#2c3945}a{color:#6fc0ee}}
 
 
 @routes.get("/api/openapi.json", role=None, answer=str)
-async def get_openapi(call: ApiRequest) -> Response:
+async def get_openapi(request: ApiRequest) -> Response:
     """This API as an OpenAPI 3.1 document."""
-    document = call.service.openapi
-    base = call.request.scope.get("root_path", "")
-    return call.reply({**document, "servers": [{"url": base}]} if base else document)
+    document = request.service.openapi
+    base = request.http.scope.get("root_path", "")
+    return request.reply({**document, "servers": [{"url": base}]} if base else document)
 
 
 @routes.get("/api/docs", role=None, answer=str, media="text/html")
-async def get_docs(call: ApiRequest) -> Response:
+async def get_docs(request: ApiRequest) -> Response:
     """Documentation of this API as an HTML page."""
-    return HTMLResponse(page(call.service.openapi))
+    return HTMLResponse(page(request.service.openapi))
 
 
 def page(document: dict[str, Any]) -> str:

@@ -58,19 +58,19 @@ class ArchivedDocument(Document):
 
 
 @routes.get("/api/archive/jobs", role=Role.VIEWER, query=ArchiveQuery, answer=Items[ArchivedDocument])
-async def search_archive(call: ApiRequest) -> Response:
+async def search_archive(request: ApiRequest) -> Response:
     """List archived jobs."""
-    query: ArchiveQuery = call.query
+    query: ArchiveQuery = request.query
     where = query.model_dump(exclude={"tenant", "sort", "limit", "cursor"}, exclude_defaults=True)
-    page = await call.read(
-        call.app.archive.search,
+    page = await request.read(
+        request.app.archive.search,
         limit=query.limit,
         cursor=query.cursor,
         sort=query.sort,
-        tenant=call.tenant,
+        tenant=request.tenant,
         **where,
     )
-    return call.page([_shown(call, job) for job in page.items], page.next)
+    return request.page([_shown(request, job) for job in page.items], page.next)
 
 
 class ArchiveBody(BodyModel):
@@ -119,26 +119,26 @@ class ArchiveRunDocument(Document):
     answer=ArchiveRunDocument,
     everywhere=True,
 )
-async def run_archive(call: ApiRequest) -> Response:
+async def run_archive(request: ApiRequest) -> Response:
     """Archive the jobs that are due. Each copy is read back before the original is deleted. One run at a time per store."""
-    body: ArchiveBody = call.body
-    done = await call.act(
-        call.app.archive.run,
+    body: ArchiveBody = request.body
+    done = await request.act(
+        request.app.archive.run,
         older_than=None if body.older_than is None else timedelta(seconds=body.older_than),
         limit=body.limit,
         budget=timedelta(seconds=body.budget),
     )
-    return call.reply(document(done))
+    return request.reply(document(done))
 
 
-def _shown(call: ApiRequest, archived: ArchivedJob) -> dict[str, Any]:
+def _shown(request: ApiRequest, archived: ArchivedJob) -> dict[str, Any]:
     shown: dict[str, Any] = archived_document(archived)
-    if not call.sees_secrets:
+    if not request.sees_secrets:
         content = shown["document"]
         job = dict(content.get("job", {}))
         # Arguments and result are JSON strings inside the document, so masking cannot see the names in them.
         for name in ("args", "result"):
             if job.get(name) is not None:
                 job[name] = "***"
-        shown["document"] = call.masked({**content, "job": job})
+        shown["document"] = request.masked({**content, "job": job})
     return shown

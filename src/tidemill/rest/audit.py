@@ -42,13 +42,13 @@ class AuditDocument(Document):
 
 
 @routes.get("/api/audit", role=Role.ADMIN, query=AuditQuery, answer=Items[AuditDocument])
-async def list_audit(call: ApiRequest) -> Response:
+async def list_audit(request: ApiRequest) -> Response:
     """List audit entries, newest first by default."""
-    query: AuditQuery = call.query
+    query: AuditQuery = request.query
     newest = query.sort == "newest"
-    records = await call.read(
-        call.app.audit.list,
-        tenant=call.tenant,
+    records = await request.read(
+        request.app.audit.list,
+        tenant=request.tenant,
         after=0 if newest or query.cursor is None else query.cursor,
         before=query.cursor if newest else None,
         newest=newest,
@@ -58,4 +58,4 @@ async def list_audit(call: ApiRequest) -> Response:
         subject=query.subject,
     )
     following = str(records[-1].number) if len(records) == query.limit else None
-    return call.page([audit_document(record) for record in records], following)
+    return request.page([audit_document(record) for record in records], following)

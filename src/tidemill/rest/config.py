@@ -39,20 +39,20 @@ class ConfigBody(BodyModel):
 
 
 @routes.get("/api/worker/config", role=Role.SUPER_ADMIN, answer=ConfigDocument, everywhere=True)
-async def get_config(call: ApiRequest) -> Response:
+async def get_config(request: ApiRequest) -> Response:
     """List the stored settings."""
-    return call.reply(await _document(call))
+    return request.reply(await _document(request))
 
 
 @routes.put(
     "/api/worker/config", role=Role.SUPER_ADMIN, body=ConfigBody, answer=ConfigDocument, everywhere=True
 )
-async def put_config(call: ApiRequest) -> Response:
+async def put_config(request: ApiRequest) -> Response:
     """Store settings; workers apply them within seconds."""
-    await call.act(call.app.control.set_all, call.body.settings)
-    return call.reply(await _document(call))
+    await request.act(request.app.control.set_all, request.body.settings)
+    return request.reply(await _document(request))
 
 
-async def _document(call: ApiRequest) -> dict[str, Any]:
-    settings = await call.read(call.app.control.settings)
+async def _document(request: ApiRequest) -> dict[str, Any]:
+    settings = await request.read(request.app.control.settings)
     return {"settings": [setting_document(setting, setting.value) for setting in settings]}

@@ -110,68 +110,68 @@ class DefinitionDocument(Document):
 
 
 @routes.get("/api/definitions", role=Role.VIEWER, query=DefinitionsQuery, answer=Items[DefinitionDocument])
-async def list_definitions(call: ApiRequest) -> Response:
+async def list_definitions(request: ApiRequest) -> Response:
     """List definitions, ordered by tenant and key."""
-    query: DefinitionsQuery = call.query
-    definitions = await call.read(call.app.definitions.list, task=query.task, tenant=call.tenant)
+    query: DefinitionsQuery = request.query
+    definitions = await request.read(request.app.definitions.list, task=query.task, tenant=request.tenant)
     items, following = page_of(
         definitions,
         lambda definition: f"{definition.tenant}\0{definition.key}\0{definition.id}",
         query.limit,
         query.cursor,
     )
-    return call.page([_document(call, definition) for definition in items], following)
+    return request.page([_document(request, definition) for definition in items], following)
 
 
 @routes.post("/api/definitions", role=Role.ADMIN, body=DefinitionBody, answer=DefinitionDocument, status=201)
-async def add_definition(call: ApiRequest) -> Response:
+async def add_definition(request: ApiRequest) -> Response:
     """Create a definition."""
-    body: DefinitionBody = call.body
-    tenant = call.chosen(body.tenant) or call.home
-    made = await _save(call, body.key, body, tenant, task=body.task, args=body.args, version=0)
-    return call.reply(
-        _document(call, made),
-        headers={"location": call.where(f"/api/definitions/{quote(made.key, safe='')}")},
+    body: DefinitionBody = request.body
+    tenant = request.chosen(body.tenant) or request.home
+    made = await _save(request, body.key, body, tenant, task=body.task, args=body.args, version=0)
+    return request.reply(
+        _document(request, made),
+        headers={"location": request.where(f"/api/definitions/{quote(made.key, safe='')}")},
     )
 
 
 @routes.get("/api/definitions/{key}", role=Role.VIEWER, answer=DefinitionDocument)
-async def get_definition(call: ApiRequest) -> Response:
+async def get_definition(request: ApiRequest) -> Response:
     """Get a definition by its key. With an API key of all tenants, `tenant` selects the tenant; default: the app's own."""
-    return call.reply(_document(call, await _definition(call)))
+    return request.reply(_document(request, await _definition(request)))
 
 
 @routes.put("/api/definitions/{key}", role=Role.ADMIN, body=PutBody, answer=DefinitionDocument)
-async def put_definition(call: ApiRequest) -> Response:
+async def put_definition(request: ApiRequest) -> Response:
     """Save the next version of a definition, or create one, which requires a task."""
-    body: PutBody = call.body
+    body: PutBody = request.body
     saved = await _save(
-        call, call.path["key"], body, call.home, task=body.task, args=body.args, version=body.version
+        request, request.path["key"], body, request.home, task=body.task, args=body.args, version=body.version
     )
-    return call.reply(_document(call, saved))
+    return request.reply(_document(request, saved))
 
 
 @routes.patch("/api/definitions/{key}", role=Role.ADMIN, body=PatchBody, answer=DefinitionDocument)
-async def change_definition(call: ApiRequest) -> Response:
+async def change_definition(request: ApiRequest) -> Response:
     """Change the given fields as the next version; `enabled` controls whether its schedules fire."""
-    body: PatchBody = call.body
-    definition = await _definition(call)
+    body: PatchBody = request.body
+    definition = await _definition(request)
     if body.model_fields_set - {"enabled"}:
         definition = await _save(
-            call, definition.key, body, definition.tenant, args=body.args, version=body.version
+            request, definition.key, body, definition.tenant, args=body.args, version=body.version
         )
     if body.enabled is not None and body.enabled != definition.enabled:
-        turn = call.app.definitions.enable if body.enabled else call.app.definitions.disable
-        definition = await call.act(turn, definition.key, tenant=definition.tenant)
-    return call.reply(_document(call, definition))
+        turn = request.app.definitions.enable if body.enabled else request.app.definitions.disable
+        definition = await request.act(turn, definition.key, tenant=definition.tenant)
+    return request.reply(_document(request, definition))
 
 
 @routes.delete("/api/definitions/{key}", role=Role.ADMIN)
-async def remove_definition(call: ApiRequest) -> Response:
+async def remove_definition(request: ApiRequest) -> Response:
     """Delete a definition with its schedules; its versions are kept."""
-    definition = await _definition(call)
-    await call.act(call.app.definitions.remove, definition.key, tenant=definition.tenant)
-    return call.empty()
+    definition = await _definition(request)
+    await request.act(request.app.definitions.remove, definition.key, tenant=definition.tenant)
+    return request.empty()
 
 
 @routes.post(
@@ -182,38 +182,38 @@ async def remove_definition(call: ApiRequest) -> Response:
     answer=JobDocument,
     status=201,
 )
-async def trigger_definition(call: ApiRequest) -> Response:
+async def trigger_definition(request: ApiRequest) -> Response:
     """Create a job of this definition now; the given arguments override its own.
 
     Responds with 409 if the definition is disabled, or busy with `on_busy` set to `refuse`; `force` creates the job anyway.
     """
-    definition = await _definition(call)
-    body: TriggerBody = call.body
-    job = await call.act(
-        call.app.definitions.trigger,
+    definition = await _definition(request)
+    body: TriggerBody = request.body
+    job = await request.act(
+        request.app.definitions.trigger,
         definition.key,
         args=body.args,
         force=body.force,
         tenant=definition.tenant,
     )
-    return call.reply(shown(call, job.facts), headers={"location": call.where(f"/api/jobs/{job.id}")})
+    return request.reply(shown(request, job.row), headers={"location": request.where(f"/api/jobs/{job.id}")})
 
 
-async def _definition(call: ApiRequest) -> Definition:
-    return await call.read(call.app.definitions.get, call.path["key"], tenant=call.home)
+async def _definition(request: ApiRequest) -> Definition:
+    return await request.read(request.app.definitions.get, request.path["key"], tenant=request.home)
 
 
 async def _save(
-    call: ApiRequest, key: str, body: ContentBody, tenant: str, *, task: str | None = None, **content: Any
+    request: ApiRequest, key: str, body: ContentBody, tenant: str, *, task: str | None = None, **content: Any
 ) -> Definition:
     try:
-        return await call.act(
-            call.app.definitions.save,
+        return await request.act(
+            request.app.definitions.save,
             key,
             task,
             name=body.name,
             owner=body.owner,
-            by=call.identity.who,
+            by=request.identity.who,
             tenant=tenant,
             **content,
             **body.options(),
@@ -222,8 +222,8 @@ async def _save(
         raise Problem(422, error.code, f"task: {error.message}", field="task") from None
 
 
-def _document(call: ApiRequest, definition: Definition) -> dict[str, Any]:
+def _document(request: ApiRequest, definition: Definition) -> dict[str, Any]:
     document: dict[str, Any] = definition_document(definition)
     for name in ("args", "settings", "notifications"):
-        document[name] = call.masked(document[name])
+        document[name] = request.masked(document[name])
     return document

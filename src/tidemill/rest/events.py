@@ -35,16 +35,16 @@ class ChangeDocument(Document):
 
 
 @routes.get("/api/jobs/{id}/events", role=Role.VIEWER, answer=JobDocument, stream=True)
-async def follow_job(call: ApiRequest) -> Response:
+async def follow_job(request: ApiRequest) -> Response:
     """Stream a job's changes until it ends.
 
     Events are named `job`, the last one `end` (or `gone` if the job was deleted). Each has an id. With `Last-Event-ID`, only
     newer events are sent; 204 means that no more will follow.
     """
-    first = await call.job_row()
-    last = call.headers.get("last-event-id")
+    first = await request.job_row()
+    last = request.headers.get("last-event-id")
     if first.state in ENDED and last == version(first):
-        return call.empty()
+        return request.empty()
     slot = LatestValue()
     seen = last
 
@@ -52,7 +52,7 @@ async def follow_job(call: ApiRequest) -> Response:
         if first.archived_at is not None:
             slot.put(first)
             return lambda: None
-        return await call.read(call.inspection.watch, first.id, slot.put)
+        return await request.read(request.inspection.watch, first.id, slot.put)
 
     def made(job: JobRow | None) -> StreamEvent | None:
         nonlocal seen
@@ -63,19 +63,19 @@ async def follow_job(call: ApiRequest) -> Response:
             return None
         seen = now
         ended = job.state in ENDED
-        return StreamEvent(now, "end" if ended else "job", shown(call, job), last=ended)
+        return StreamEvent(now, "end" if ended else "job", shown(request, job), last=ended)
 
-    return EventStream(call, slot, subscribe, made, lambda: _is_authorised(call))
+    return EventStream(request, slot, subscribe, made, lambda: _is_authorised(request))
 
 
 @routes.get("/api/events", role=Role.VIEWER, answer=ChangeDocument, stream=True)
-async def follow_changes(call: ApiRequest) -> Response:
+async def follow_changes(request: ApiRequest) -> Response:
     """Stream the kinds of resources that changed, at most twice a second, as events named `change`.
 
     Events contain no data and are the same for every tenant. A client that reconnects with `Last-Event-ID` receives an event
     immediately, because it may have missed changes.
     """
-    return change_stream(call, lambda: _is_authorised(call))
+    return change_stream(request, lambda: _is_authorised(request))
 
 
 def version(job: JobRow) -> str:
@@ -87,9 +87,9 @@ def version(job: JobRow) -> str:
     return hashlib.sha256(repr(visible).encode()).hexdigest()[:16]
 
 
-async def _is_authorised(call: ApiRequest) -> bool:
+async def _is_authorised(request: ApiRequest) -> bool:
     """Whether the subscriber is still authorised; the key may have been revoked or expired."""
     try:
-        return await call.service.guard.admit(call.operation, call.request) == call.identity
+        return await request.service.guard.admit(request.operation, request.http) == request.identity
     except Problem:
         return False

@@ -50,38 +50,38 @@ class HealthDocument(Document):
 
 
 @routes.get("/livez", role=None, answer=LiveDocument)
-async def live(call: ApiRequest) -> Response:
+async def live(request: ApiRequest) -> Response:
     """Check that the process responds, without using the store."""
-    return call.reply({"status": "ok"})
+    return request.reply({"status": "ok"})
 
 
 @routes.get("/readyz", role=None, answer=ReadyDocument)
-async def ready(call: ApiRequest) -> Response:
+async def ready(request: ApiRequest) -> Response:
     """Check that the store responds and has the right schema; 503 otherwise."""
-    readiness = await _ready(call)
-    return call.reply(readiness, 200 if readiness["status"] == "ok" else 503)
+    readiness = await _ready(request)
+    return request.reply(readiness, 200 if readiness["status"] == "ok" else 503)
 
 
 @routes.get("/healthz", role=None, answer=HealthDocument)
-async def health(call: ApiRequest) -> Response:
+async def health(request: ApiRequest) -> Response:
     """Liveness and readiness in one document; 503 if not ready."""
-    readiness = await _ready(call)
+    readiness = await _ready(request)
     document = {"status": readiness["status"], "live": {"status": "ok"}, "ready": readiness}
-    return call.reply(document, 200 if readiness["status"] == "ok" else 503)
+    return request.reply(document, 200 if readiness["status"] == "ok" else 503)
 
 
-async def _ready(call: ApiRequest) -> dict[str, Any]:
-    if call.service.stopping.is_set:
+async def _ready(request: ApiRequest) -> dict[str, Any]:
+    if request.service.stopping.is_set:
         return _document("stopping")
-    checked = call.service.checked
+    checked = request.service.checked
     if checked is not None and time.monotonic() - checked[0] < FRESH:
         return _document(checked[1])
     code = None
     try:
-        await call.read(call.inspection.check)
+        await request.read(request.inspection.check)
     except TidemillError as error:
         code = error.code
-    call.service.checked = (time.monotonic(), code)
+    request.service.checked = (time.monotonic(), code)
     return _document(code)
 
 

@@ -27,19 +27,19 @@ _STATES = {
 
 
 @routes.post("/api/jobs/bulk", role=Role.OPERATOR, body=BulkBody, answer=ActedDocument)
-async def act_on_jobs(call: ApiRequest) -> Response:
+async def act_on_jobs(request: ApiRequest) -> Response:
     """Cancel, retry, change or delete the jobs that match, oldest first.
 
     `change` sets the `queue`, the `priority` or both of pending and scheduled jobs. One call processes at most `limit` jobs;
     `more` indicates whether to call again. Deleting requires the role `admin`.
     """
-    body: BulkBody = call.body
+    body: BulkBody = request.body
     if body.action == "delete":
-        call.need(Role.ADMIN)
+        request.need(Role.ADMIN)
     if body.action == "change":
         check_change(body.queue, body.priority)
         if body.priority is not None:
-            call.identity.check_priority(body.priority)
+            request.identity.check_priority(body.priority)
     elif body.queue is not None or body.priority is not None:
         raise BadFilter(
             f"queue and priority are only for the action change, not for {body.action}; omit them"
@@ -49,15 +49,15 @@ async def act_on_jobs(call: ApiRequest) -> Response:
     wanted = frozenset(JobState(name) for name in conditions.pop("status", ()))
     states = (wanted & _STATES[body.action]) if wanted else _STATES[body.action]
     if not states:
-        return call.reply({"done": 0, "skipped": 0, "more": False})
-    conditions |= {"status": states, "tenant": call.tenant}
+        return request.reply({"done": 0, "skipped": 0, "more": False})
+    conditions |= {"status": states, "tenant": request.tenant}
     # Jobs that are created during the loop are not affected.
-    conditions["created_before"] = min(conditions.get("created_before", call.now()), call.now())
+    conditions["created_before"] = min(conditions.get("created_before", request.now()), request.now())
     done = seen = 0
     cursor: str | None = None
     while seen < body.limit:
-        page = await call.read(
-            call.app.jobs.list,
+        page = await request.read(
+            request.app.jobs.list,
             limit=min(BATCH, body.limit - seen),
             cursor=cursor,
             # Workers start with the oldest jobs, so cancel the newest first.
@@ -65,22 +65,22 @@ async def act_on_jobs(call: ApiRequest) -> Response:
             **conditions,
         )
         if page.items:
-            done += await call.act(_do, call, body, [job.id for job in page.items], audited)
+            done += await request.act(_do, request, body, [job.id for job in page.items], audited)
             seen += len(page.items)
         cursor = page.next
         if cursor is None:
             break
-    return call.reply({"done": done, "skipped": seen - done, "more": cursor is not None})
+    return request.reply({"done": done, "skipped": seen - done, "more": cursor is not None})
 
 
-def _do(call: ApiRequest, body: BulkBody, ids: list[Any], audited: dict[str, Any]) -> int:
-    where: dict[str, Any] = {"ids": ids, "tenant": call.tenant, "asked": audited}
+def _do(request: ApiRequest, body: BulkBody, ids: list[Any], audited: dict[str, Any]) -> int:
+    where: dict[str, Any] = {"ids": ids, "tenant": request.tenant, "asked": audited}
     match body.action:
         case "cancel":
-            return call.app.jobs.cancel(reason=body.reason, **where).done
+            return request.app.jobs.cancel(reason=body.reason, **where).done
         case "retry":
-            return call.app.jobs.retry(**where).done
+            return request.app.jobs.retry(**where).done
         case "change":
-            return call.app.jobs.change(priority=body.priority, to_queue=body.queue, **where).done
+            return request.app.jobs.change(priority=body.priority, to_queue=body.queue, **where).done
         case _:
-            return call.app.jobs.delete(**where).done
+            return request.app.jobs.delete(**where).done

@@ -42,71 +42,71 @@ _TIMES = frozenset({"run_after", "delay", "expires", "timeout"})
 
 
 @routes.post("/api/jobs", role=Role.OPERATOR, body=JobBody, answer=JobDocument, status=201, creates=True)
-async def create_job(call: ApiRequest) -> Response:
+async def create_job(request: ApiRequest) -> Response:
     """Create a job.
 
     The arguments are checked first. `Idempotency-Key` makes a repeated request harmless; `Prefer: respond-async` answers 202.
     """
-    body: JobBody = call.body
-    anonymous = call.identity is call.service.guard.anonymous
+    body: JobBody = request.body
+    anonymous = request.identity is request.service.guard.anonymous
     if anonymous and (more := sorted(body.model_fields_set - _OPEN)):
         raise Problem(403, None, f"setting {more[0]} requires an API key")
-    declared = _declared(call, body.task)
-    options = _options(call, body, declared)
-    if call.identity.max_priority is not None:
-        call.identity.check_priority(options.given("priority", declared.options.priority))
+    declared = _declared(request, body.task)
+    options = _options(request, body, declared)
+    if request.identity.max_priority is not None:
+        request.identity.check_priority(options.given("priority", declared.options.priority))
     text = to_json(body.args).decode() if body.args else "{}"
     if len(text) > LARGE:
-        args = await call.read(declared.arguments.load, text)
+        args = await request.read(declared.arguments.load, text)
     else:
         args = declared.arguments.load(text)
-    with acting(call.identity.who), tenant_scope(call.home):
-        (enqueued,) = await call.service.client.enqueuer.aenqueue(declared, options, [((), args)])
+    with acting(request.identity.who), tenant_scope(request.home):
+        (enqueued,) = await request.service.client.enqueuer.aenqueue(declared, options, [((), args)])
         if isinstance(enqueued, JobRow) and isinstance(options.unique, Idempotent):
-            check_same(enqueued, call.inspection.planned(declared, options, args))
-    now = call.now()
+            check_same(enqueued, request.inspection.planned(declared, options, args))
+    now = request.now()
     created = isinstance(enqueued, NewJob)
-    document = shown(call, snapshot(enqueued, now) if isinstance(enqueued, NewJob) else enqueued, now)
+    document = shown(request, snapshot(enqueued, now) if isinstance(enqueued, NewJob) else enqueued, now)
     if anonymous:
         document = {name: document[name] for name in RECEIPT}
-    return _receipt(call, document, created=created)
+    return _receipt(request, document, created=created)
 
 
 @routes.post(
     "/api/jobs/create", role=Role.OPERATOR, body=JobBody, answer=JobDocument, status=201, creates=True
 )
-async def create_job_by_webhook(call: ApiRequest) -> Response:
+async def create_job_by_webhook(request: ApiRequest) -> Response:
     """The same as `POST /api/jobs`, for webhooks."""
-    return await create_job(call)
+    return await create_job(request)
 
 
-def _declared(call: ApiRequest, task: str) -> Declared:
+def _declared(request: ApiRequest, task: str) -> Declared:
     try:
-        return call.service.client.registry.get(task)
+        return request.service.client.registry.get(task)
     # The address exists; the body is wrong. So this is not a 404.
     except TaskNotFound as error:
         raise Problem(422, error.code, f"task: {error.message}", field="task") from None
 
 
-def _receipt(call: ApiRequest, document: dict[str, Any], *, created: bool) -> Response:
-    headers = {"location": call.where(f"/api/jobs/{document['id']}")}
+def _receipt(request: ApiRequest, document: dict[str, Any], *, created: bool) -> Response:
+    headers = {"location": request.where(f"/api/jobs/{document['id']}")}
     if not created:
         headers["idempotent-replayed"] = "true"
     status = 201 if created else 200
-    if "respond-async" in call.headers.get("prefer", "").lower():
+    if "respond-async" in request.headers.get("prefer", "").lower():
         headers["preference-applied"] = "respond-async"
         status = 202
-    return call.reply(document, status, headers)
+    return request.reply(document, status, headers)
 
 
-def _options(call: ApiRequest, body: JobBody, declared: Declared) -> CallOptions:
+def _options(request: ApiRequest, body: JobBody, declared: Declared) -> CallOptions:
     """Return the options for ``using``. Omitted fields keep the task's own values."""
     given = body.model_fields_set
     options: dict[str, Any] = {}
     # A tenant that the request names is an option. That of the key is the scope of the call instead, because the client
     # reuses its template for calls without options.
-    if body.tenant is not None or call.tenant != call.identity.tenant:
-        options["tenant"] = call.chosen(body.tenant) or call.tenant
+    if body.tenant is not None or request.tenant != request.identity.tenant:
+        options["tenant"] = request.chosen(body.tenant) or request.tenant
     for name in given & _PLAIN:
         value = getattr(body, name)
         if value not in (None, [], {}):
@@ -115,13 +115,13 @@ def _options(call: ApiRequest, body: JobBody, declared: Declared) -> CallOptions
         options |= _times(body)
     if "retry" in given:
         options["retry"] = None if body.retry is None else read_policy(body.retry)
-    if TRACEPARENT in call.headers:
+    if TRACEPARENT in request.headers:
         options["headers"] = trace_headers(
-            call.headers[TRACEPARENT], ",".join(call.request.headers.getlist(TRACESTATE))
+            request.headers[TRACEPARENT], ",".join(request.http.headers.getlist(TRACESTATE))
         )
-    if "correlation_id" not in options and (correlation := _correlation(call, options.get("headers", {}))):
+    if "correlation_id" not in options and (correlation := _correlation(request, options.get("headers", {}))):
         options["correlation_id"] = correlation
-    rule = _rule(call, body.unique, declared)
+    rule = _rule(request, body.unique, declared)
     if rule is not None:
         options["unique"] = rule
     return NO_OPTIONS.merged(options) if options else NO_OPTIONS
@@ -140,9 +140,9 @@ def _times(body: JobBody) -> dict[str, Any]:
     return times
 
 
-def _correlation(call: ApiRequest, headers: Mapping[str, str]) -> str | None:
+def _correlation(request: ApiRequest, headers: Mapping[str, str]) -> str | None:
     """Return the request's correlation id, else its trace id."""
-    scope = call.request.scope
+    scope = request.http.scope
     if scope["tidemill.bad_correlation"]:
         raise Problem(
             422,
@@ -150,12 +150,12 @@ def _correlation(call: ApiRequest, headers: Mapping[str, str]) -> str | None:
             "x-correlation-id: use 1 to 64 letters, digits and ._:/+=@- or omit the header",
         )
     if scope["tidemill.correlated"]:
-        return call.correlation
+        return request.correlation
     return trace_id(headers) if headers else None
 
 
-def _rule(call: ApiRequest, unique: UniqueBody | None, declared: Declared) -> Unique | None:
-    key = call.headers.get("idempotency-key")
+def _rule(request: ApiRequest, unique: UniqueBody | None, declared: Declared) -> Unique | None:
+    key = request.headers.get("idempotency-key")
     if key is not None:
         if unique is not None or declared.options.unique is not None:
             whose = "the request" if unique is not None else f"task {declared.name}"
@@ -164,7 +164,7 @@ def _rule(call: ApiRequest, unique: UniqueBody | None, declared: Declared) -> Un
                 "idempotency_not_possible",
                 f"{whose} has its own uniqueness rule, and a job has only one key; omit Idempotency-Key",
             )
-        return Idempotent(key=read_key(key), within=call.service.settings.idempotency_window)
+        return Idempotent(key=read_key(key), within=request.service.settings.idempotency_window)
     if unique is None:
         return None
     return Unique(

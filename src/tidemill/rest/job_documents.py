@@ -21,37 +21,37 @@ RECEIPT = ("id", "task", "status", "tenant", "queue", "run_at", "created_at", "c
 _USERS = ("args", "value", "output", "metadata", "headers")
 
 
-def shown(call: ApiRequest, job: JobRow, now: datetime | None = None) -> dict[str, Any]:
+def shown(request: ApiRequest, job: JobRow, now: datetime | None = None) -> dict[str, Any]:
     """Return the document of a job, with secrets masked for viewers."""
-    document: dict[str, Any] = job_document(job, now or call.now())
-    if not call.sees_secrets:
-        _mask(call, document)
+    document: dict[str, Any] = job_document(job, now or request.now())
+    if not request.sees_secrets:
+        _mask(request, document)
     return document
 
 
-def all_shown(call: ApiRequest, jobs: Iterable[JobRow]) -> list[dict[str, Any]]:
+def all_shown(request: ApiRequest, jobs: Iterable[JobRow]) -> list[dict[str, Any]]:
     """Return the documents of several jobs. The time is read once for all of them."""
-    now = call.now()
+    now = request.now()
     documents: list[dict[str, Any]] = [job_document(job, now) for job in jobs]
-    if not call.sees_secrets:
+    if not request.sees_secrets:
         for document in documents:
-            _mask(call, document)
+            _mask(request, document)
     return documents
 
 
-def _mask(call: ApiRequest, document: dict[str, Any]) -> None:
+def _mask(request: ApiRequest, document: dict[str, Any]) -> None:
     for name in _USERS:
-        document[name] = call.masked(document[name])
+        document[name] = request.masked(document[name])
 
 
-def progress(call: ApiRequest, job: JobRow) -> dict[str, Any]:
+def progress(request: ApiRequest, job: JobRow) -> dict[str, Any]:
     """Return the progress of a job."""
-    document = job_document(job, call.now())
+    document = job_document(job, request.now())
     return {name: document[name] for name in PROGRESS}
 
 
-def log_line(call: ApiRequest, entry: LogEntry) -> dict[str, Any]:
+def log_line(request: ApiRequest, entry: LogEntry) -> dict[str, Any]:
     """Return the document of a log line, with secrets masked for viewers."""
     document: dict[str, Any] = log_document(entry)
-    document["details"] = call.masked(document["details"])
+    document["details"] = request.masked(document["details"])
     return document

@@ -43,50 +43,52 @@ class PageQuery(QueryModel):
 
 
 @routes.get("/api/jobs", role=Role.VIEWER, query=JobsQuery, answer=Items[JobDocument])
-async def list_jobs(call: ApiRequest) -> Response:
+async def list_jobs(request: ApiRequest) -> Response:
     """List jobs."""
     # Requests with the same tenant, masking and query can share one response.
-    key = (call.tenant, call.sees_secrets, call.request.scope["query_string"])
-    return call.encoded(await call.service.list_throttle.ask(key, partial(_page, call)))
+    key = (request.tenant, request.sees_secrets, request.http.scope["query_string"])
+    return request.encoded(await request.service.list_throttle.ask(key, partial(_page, request)))
 
 
-def _page(call: ApiRequest) -> bytes:
+def _page(request: ApiRequest) -> bytes:
     """Return one page of jobs as JSON."""
-    query: JobsQuery = call.query
-    page = call.app.jobs.list(
+    query: JobsQuery = request.query
+    page = request.app.jobs.list(
         limit=query.limit,
         cursor=query.cursor,
         sort=query.sort,
-        tenant=call.tenant,
+        tenant=request.tenant,
         # Otherwise a search would reveal masked values.
-        text_in_args=call.sees_secrets,
+        text_in_args=request.sees_secrets,
         **query.conditions(),
     )
-    return encode({"items": all_shown(call, (job.facts for job in page.items)), "next": page.next})
+    return encode({"items": all_shown(request, (job.row for job in page.items)), "next": page.next})
 
 
 @routes.get("/api/jobs/{id}", role=Role.VIEWER, query=JobQuery, answer=JobDocument)
-async def get_job(call: ApiRequest) -> Response:
+async def get_job(request: ApiRequest) -> Response:
     """One job; with `logs=true` also what it wrote."""
-    job = await call.job()
-    document = shown(call, job.facts)
-    if call.query.logs:
-        document["logs"] = [log_line(call, entry) for _, entry in await call.read(_lines, call, job, 0, MOST)]
-    return call.reply(document)
+    job = await request.job()
+    document = shown(request, job.row)
+    if request.query.logs:
+        document["logs"] = [
+            log_line(request, entry) for _, entry in await request.read(_lines, request, job, 0, MOST)
+        ]
+    return request.reply(document)
 
 
 @routes.get("/api/jobs/{id}/progress", role=Role.VIEWER, answer=ProgressDocument)
-async def get_progress(call: ApiRequest) -> Response:
+async def get_progress(request: ApiRequest) -> Response:
     """Get a job's status, progress, message, ETA and attempts."""
-    return call.reply(progress(call, await call.job_row()))
+    return request.reply(progress(request, await request.job_row()))
 
 
 @routes.get("/api/jobs/{id}/executions", role=Role.VIEWER, answer=Items[ExecutionDocument])
-async def list_executions(call: ApiRequest) -> Response:
+async def list_executions(request: ApiRequest) -> Response:
     """List the attempts of a job, newest first."""
-    job = await call.job()
-    executions = await call.read(job.executions)
-    return call.page([execution_document(execution) for execution in executions[:MOST]])
+    job = await request.job()
+    executions = await request.read(job.executions)
+    return request.page([execution_document(execution) for execution in executions[:MOST]])
 
 
 class LogsQuery(PageQuery):
@@ -96,44 +98,44 @@ class LogsQuery(PageQuery):
 
 
 @routes.get("/api/jobs/{id}/logs", role=Role.VIEWER, query=LogsQuery, answer=Items[LogDocument])
-async def list_logs(call: ApiRequest) -> Response:
+async def list_logs(request: ApiRequest) -> Response:
     """List the log lines of a job in order."""
-    query: LogsQuery = call.query
+    query: LogsQuery = request.query
     after = query.cursor or "0"
     if not (after.isascii() and after.isdigit() and len(after) < 19):
         raise Problem(422, "bad_filter", "invalid cursor; start again without it")
-    lines = await call.read(_lines, call, await call.job(), int(after), query.limit, query.level)
+    lines = await request.read(_lines, request, await request.job(), int(after), query.limit, query.level)
     following = str(lines[-1][0]) if len(lines) == query.limit else None
-    return call.page([log_line(call, entry) for _, entry in lines], following)
+    return request.page([log_line(request, entry) for _, entry in lines], following)
 
 
 def _lines(
-    call: ApiRequest, job: Job[Any], after: int, limit: int, level: str | None = None
+    request: ApiRequest, job: Job[Any], after: int, limit: int, level: str | None = None
 ) -> Sequence[tuple[int, LogEntry]]:
     """Return log lines after a position. For an archived job, the position is the line number."""
     if job.archived_at is not None:
         return list(enumerate(job.logs(level=level), 1))[after : after + limit]
-    return call.inspection.logs(job.facts, after=after, level=level, limit=limit)
+    return request.inspection.logs(job.row, after=after, level=level, limit=limit)
 
 
 @routes.get("/api/jobs/{id}/children", role=Role.VIEWER, query=PageQuery, answer=Items[JobDocument])
-async def list_children(call: ApiRequest) -> Response:
+async def list_children(request: ApiRequest) -> Response:
     """List the jobs that this job enqueued, oldest first."""
-    query: PageQuery = call.query
-    parent = await call.job_row()
-    page = await call.read(
-        call.app.jobs.list,
+    query: PageQuery = request.query
+    parent = await request.job_row()
+    page = await request.read(
+        request.app.jobs.list,
         parent_id=parent.id,
         tenant=parent.tenant,
         sort="oldest",
         limit=query.limit,
         cursor=query.cursor,
     )
-    return call.page(all_shown(call, (job.facts for job in page.items)), page.next)
+    return request.page(all_shown(request, (job.row for job in page.items)), page.next)
 
 
 @routes.get("/api/jobs/{id}/why", role=Role.VIEWER, answer=Items[ReasonDocument])
-async def explain_job(call: ApiRequest) -> Response:
+async def explain_job(request: ApiRequest) -> Response:
     """Explain why a job is not running, or how it ended; most important reason first."""
-    reasons = await call.read(call.inspection.why, await call.job_row(), call.now())
-    return call.page([reason._asdict() for reason in reasons])
+    reasons = await request.read(request.inspection.why, await request.job_row(), request.now())
+    return request.page([reason._asdict() for reason in reasons])

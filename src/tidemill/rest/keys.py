@@ -64,52 +64,52 @@ class NewKeyDocument(KeyDocument):
 
 
 @routes.get("/api/keys", role=Role.SUPER_ADMIN, query=KeysQuery, answer=Items[KeyDocument])
-async def list_keys(call: ApiRequest) -> Response:
+async def list_keys(request: ApiRequest) -> Response:
     """List active keys of your tenant, or of all tenants."""
-    return call.page(
+    return request.page(
         [
-            key_document(key, call.now())
-            for key in await _known(call)
-            if call.query.all or key.lives(call.now())
+            key_document(key, request.now())
+            for key in await _known(request)
+            if request.query.all or key.lives(request.now())
         ]
     )
 
 
 @routes.post("/api/keys", role=Role.SUPER_ADMIN, body=KeyBody, answer=NewKeyDocument, status=201)
-async def create_key(call: ApiRequest) -> Response:
+async def create_key(request: ApiRequest) -> Response:
     """Create a key. Only this response contains its secret."""
-    body: KeyBody = call.body
-    tenant = call.chosen(body.tenant) or call.tenant
+    body: KeyBody = request.body
+    tenant = request.chosen(body.tenant) or request.tenant
     expires = span(body.expires) if isinstance(body.expires, int | float) else body.expires
-    made = await call.act(
-        call.app.keys.create,
+    made = await request.act(
+        request.app.keys.create,
         body.name,
         role=Role(body.role),
         tenant=None if tenant == ALL_TENANTS else tenant,
         expires=expires,
-        max_priority=_ceiling(call, body.max_priority),
+        max_priority=_ceiling(request, body.max_priority),
     )
-    return call.reply({**key_document(made.key, call.now()), "secret": made.secret})
+    return request.reply({**key_document(made.key, request.now()), "secret": made.secret})
 
 
 @routes.delete("/api/keys/{id}", role=Role.SUPER_ADMIN)
-async def revoke_key(call: ApiRequest) -> Response:
+async def revoke_key(request: ApiRequest) -> Response:
     """Revoke a key. All processes refuse it within seconds."""
-    id = call.path["id"]
-    if not any(key.id == id for key in await _known(call)):
+    id = request.path["id"]
+    if not any(key.id == id for key in await _known(request)):
         raise KeyNotFound(f"there is no key {id[:100]!r}", id=id)
-    await call.act(call.app.keys.revoke, id)
-    return call.empty()
+    await request.act(request.app.keys.revoke, id)
+    return request.empty()
 
 
-def _ceiling(call: ApiRequest, wanted: int | None) -> int | None:
+def _ceiling(request: ApiRequest, wanted: int | None) -> int | None:
     """Return the priority ceiling of a new key. It never exceeds that of the key that creates it."""
-    own = call.identity.max_priority
+    own = request.identity.max_priority
     if wanted is None or own is None:
         return own if wanted is None else wanted
     return min(wanted, own)
 
 
-async def _known(call: ApiRequest) -> list[Key]:
-    keys = await call.read(call.app.keys.list)
-    return [key for key in keys if call.tenant in (ALL_TENANTS, key.tenant)]
+async def _known(request: ApiRequest) -> list[Key]:
+    keys = await request.read(request.app.keys.list)
+    return [key for key in keys if request.tenant in (ALL_TENANTS, key.tenant)]

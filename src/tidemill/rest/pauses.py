@@ -41,34 +41,34 @@ class PauseQuery(QueryModel):
 
 
 @routes.get("/api/pauses", role=Role.VIEWER, answer=Items[PauseDocument], everywhere=True)
-async def list_pauses(call: ApiRequest) -> Response:
+async def list_pauses(request: ApiRequest) -> Response:
     """List active pauses, ordered by kind and name."""
-    return call.page([pause_document(pause) for pause in await call.read(call.app.control.pauses)])
+    return request.page([pause_document(pause) for pause in await request.read(request.app.control.pauses)])
 
 
 @routes.post("/api/pauses", role=Role.OPERATOR, body=PauseBody, answer=PauseDocument, everywhere=True)
-async def pause(call: ApiRequest) -> Response:
+async def pause(request: ApiRequest) -> Response:
     """Pause a queue, a task, a tenant or everything (`all`, for admins). Running jobs continue.
 
     Pausing the same thing again keeps the first pause and its reason.
     """
-    body: PauseBody = call.body
-    _check_role(call, body.kind)
-    standing = await call.act(call.app.control.pause, body.kind, body.name, reason=body.reason)
-    return call.reply(pause_document(standing))
+    body: PauseBody = request.body
+    _check_role(request, body.kind)
+    standing = await request.act(request.app.control.pause, body.kind, body.name, reason=body.reason)
+    return request.reply(pause_document(standing))
 
 
 @routes.delete("/api/pauses", role=Role.OPERATOR, query=PauseQuery, everywhere=True)
-async def resume(call: ApiRequest) -> Response:
+async def resume(request: ApiRequest) -> Response:
     """End a pause. Ending a pause that does not exist is not an error."""
-    query: PauseQuery = call.query
-    _check_role(call, query.kind)
-    await call.act(call.app.control.resume, query.kind, query.name)
-    return call.empty()
+    query: PauseQuery = request.query
+    _check_role(request, query.kind)
+    await request.act(request.app.control.resume, query.kind, query.name)
+    return request.empty()
 
 
-def _check_role(call: ApiRequest, kind: str) -> None:
-    if kind == PauseKind.ALL and not call.identity.role.allows(Role.ADMIN):
+def _check_role(request: ApiRequest, kind: str) -> None:
+    if kind == PauseKind.ALL and not request.identity.role.allows(Role.ADMIN):
         raise Problem(
-            403, None, f"pausing everything requires the role admin; yours is {call.identity.role.value}"
+            403, None, f"pausing everything requires the role admin; yours is {request.identity.role.value}"
         )

@@ -39,12 +39,12 @@ class QueuePauseDocument(Document):
 
 
 @routes.get("/api/queues", role=Role.VIEWER, answer=Items[QueueDocument])
-async def list_queues(call: ApiRequest) -> Response:
+async def list_queues(request: ApiRequest) -> Response:
     """List queues with pending jobs, paused queues and queues of tasks; at most 50, ordered by name."""
-    own = {call.app.registry.get(name).options.queue for name in call.app.registry.names()}
-    queues = await call.read(call.inspection.queue_stats, tenant=call.tenant, also=own)
-    shown = [queue for queue in queues if call.tenant == ALL_TENANTS or queue.pending or queue.name in own]
-    return call.page([_document(call, queue) for queue in shown])
+    own = {request.app.registry.get(name).options.queue for name in request.app.registry.names()}
+    queues = await request.read(request.inspection.queue_stats, tenant=request.tenant, also=own)
+    shown = [queue for queue in queues if request.tenant == ALL_TENANTS or queue.pending or queue.name in own]
+    return request.page([_document(request, queue) for queue in shown])
 
 
 @routes.post(
@@ -55,31 +55,31 @@ async def list_queues(call: ApiRequest) -> Response:
     answer=QueuePauseDocument,
     everywhere=True,
 )
-async def pause_queue(call: ApiRequest) -> Response:
+async def pause_queue(request: ApiRequest) -> Response:
     """Pause a queue: no more of its jobs start; running jobs continue."""
-    name = call.path["name"]
+    name = request.path["name"]
     check_queue(name)
-    await call.act(call.app.control.pause, PauseKind.QUEUE, name, reason=call.body.reason)
-    return call.reply(await _state(call, name))
+    await request.act(request.app.control.pause, PauseKind.QUEUE, name, reason=request.body.reason)
+    return request.reply(await _state(request, name))
 
 
 @routes.post("/api/queues/{name}/resume", role=Role.OPERATOR, answer=QueuePauseDocument, everywhere=True)
-async def resume_queue(call: ApiRequest) -> Response:
+async def resume_queue(request: ApiRequest) -> Response:
     """Resume a queue."""
-    name = call.path["name"]
-    await call.act(call.app.control.resume, PauseKind.QUEUE, name)
-    return call.reply(await _state(call, name))
+    name = request.path["name"]
+    await request.act(request.app.control.resume, PauseKind.QUEUE, name)
+    return request.reply(await _state(request, name))
 
 
-async def _state(call: ApiRequest, name: str) -> dict[str, Any]:
-    pauses = await call.read(call.app.control.pauses)
+async def _state(request: ApiRequest, name: str) -> dict[str, Any]:
+    pauses = await request.read(request.app.control.pauses)
     paused = next((pause for pause in pauses if pause.kind is PauseKind.QUEUE and pause.name == name), None)
     return {"name": name, "paused": None if paused is None else pause_document(paused)}
 
 
-def _document(call: ApiRequest, queue: QueueStats) -> dict[str, Any]:
+def _document(request: ApiRequest, queue: QueueStats) -> dict[str, Any]:
     paused = None if queue.pause is None else pause_document(queue.pause)
-    if paused is not None and call.identity.tenant != ALL_TENANTS:
+    if paused is not None and request.identity.tenant != ALL_TENANTS:
         paused = {**paused, "reason": None, "paused_by": None}
     return {
         "name": queue.name,

@@ -116,11 +116,11 @@ class FiresDocument(Document):
 
 
 @routes.get("/api/schedules", role=Role.VIEWER, query=SchedulesQuery, answer=Items[ScheduleDocument])
-async def list_schedules(call: ApiRequest) -> Response:
+async def list_schedules(request: ApiRequest) -> Response:
     """List schedules, ordered by tenant and key."""
-    query: SchedulesQuery = call.query
-    schedules = await call.read(
-        call.app.schedules.list, task=query.task, enabled=query.enabled, tenant=call.tenant
+    query: SchedulesQuery = request.query
+    schedules = await request.read(
+        request.app.schedules.list, task=query.task, enabled=query.enabled, tenant=request.tenant
     )
     items, following = page_of(
         schedules,
@@ -128,24 +128,24 @@ async def list_schedules(call: ApiRequest) -> Response:
         query.limit,
         query.cursor,
     )
-    return call.page([_document(call, schedule) for schedule in items], following)
+    return request.page([_document(request, schedule) for schedule in items], following)
 
 
 @routes.post("/api/schedules", role=Role.ADMIN, body=ScheduleBody, answer=ScheduleDocument, status=201)
-async def add_schedule(call: ApiRequest) -> Response:
+async def add_schedule(request: ApiRequest) -> Response:
     """Create a schedule, after validating all of it."""
-    body: ScheduleBody = call.body
-    tenant = call.chosen(body.tenant) or call.home
+    body: ScheduleBody = request.body
+    tenant = request.chosen(body.tenant) or request.home
     if (body.task is None) == (body.definition is None):
         raise BadSchedule("task: specify either a task or a definition", field="task")
     task: Any = body.task
     if body.definition is not None:
-        task = await call.read(call.app.definitions.get, body.definition, tenant=tenant)
+        task = await request.read(request.app.definitions.get, body.definition, tenant=tenant)
     rules = _rules(body)
     trigger = rules.pop("trigger")
     try:
-        made = await call.act(
-            call.app.schedules.add,
+        made = await request.act(
+            request.app.schedules.add,
             task,
             trigger,
             body.key,
@@ -156,31 +156,33 @@ async def add_schedule(call: ApiRequest) -> Response:
         )
     except TaskNotFound as error:
         raise Problem(422, error.code, f"task: {error.message}", field="task") from None
-    return call.reply(_document(call, made), headers={"location": call.where(f"/api/schedules/{made.id}")})
+    return request.reply(
+        _document(request, made), headers={"location": request.where(f"/api/schedules/{made.id}")}
+    )
 
 
 @routes.get("/api/schedules/{id}", role=Role.VIEWER, answer=ScheduleDocument)
-async def get_schedule(call: ApiRequest) -> Response:
+async def get_schedule(request: ApiRequest) -> Response:
     """Get a schedule by its id or key."""
-    return call.reply(_document(call, await _schedule(call)))
+    return request.reply(_document(request, await _schedule(request)))
 
 
 @routes.put("/api/schedules/{id}", role=Role.ADMIN, body=RulesBody, answer=ScheduleDocument)
-async def put_schedule(call: ApiRequest) -> Response:
+async def put_schedule(request: ApiRequest) -> Response:
     """Replace the rules and arguments of a schedule, counting from now. Omitted job options keep their values."""
-    schedule = await _schedule(call)
-    changed = await call.act(
-        call.app.schedules.update, schedule.id, tenant=schedule.tenant, **_rules(call.body)
+    schedule = await _schedule(request)
+    changed = await request.act(
+        request.app.schedules.update, schedule.id, tenant=schedule.tenant, **_rules(request.body)
     )
-    return call.reply(_document(call, changed))
+    return request.reply(_document(request, changed))
 
 
 @routes.delete("/api/schedules/{id}", role=Role.ADMIN)
-async def remove_schedule(call: ApiRequest) -> Response:
+async def remove_schedule(request: ApiRequest) -> Response:
     """Delete a schedule; its jobs are kept."""
-    schedule = await _schedule(call)
-    await call.act(call.app.schedules.remove, schedule.id, tenant=schedule.tenant)
-    return call.empty()
+    schedule = await _schedule(request)
+    await request.act(request.app.schedules.remove, schedule.id, tenant=schedule.tenant)
+    return request.empty()
 
 
 @routes.post(
@@ -190,21 +192,21 @@ async def remove_schedule(call: ApiRequest) -> Response:
     body_optional=True,
     answer=ScheduleDocument,
 )
-async def pause_schedule(call: ApiRequest) -> Response:
+async def pause_schedule(request: ApiRequest) -> Response:
     """Pause a schedule until it is resumed."""
-    schedule = await _schedule(call)
-    changed = await call.act(
-        call.app.schedules.pause, schedule.id, reason=call.body.reason, tenant=schedule.tenant
+    schedule = await _schedule(request)
+    changed = await request.act(
+        request.app.schedules.pause, schedule.id, reason=request.body.reason, tenant=schedule.tenant
     )
-    return call.reply(_document(call, changed))
+    return request.reply(_document(request, changed))
 
 
 @routes.post("/api/schedules/{id}/resume", role=Role.OPERATOR, answer=ScheduleDocument)
-async def resume_schedule(call: ApiRequest) -> Response:
+async def resume_schedule(request: ApiRequest) -> Response:
     """Resume a schedule from now on; fires missed during the pause are skipped."""
-    schedule = await _schedule(call)
-    changed = await call.act(call.app.schedules.resume, schedule.id, tenant=schedule.tenant)
-    return call.reply(_document(call, changed))
+    schedule = await _schedule(request)
+    changed = await request.act(request.app.schedules.resume, schedule.id, tenant=schedule.tenant)
+    return request.reply(_document(request, changed))
 
 
 @routes.post(
@@ -215,31 +217,31 @@ async def resume_schedule(call: ApiRequest) -> Response:
     answer=JobDocument,
     status=201,
 )
-async def trigger_schedule(call: ApiRequest) -> Response:
+async def trigger_schedule(request: ApiRequest) -> Response:
     """Create a job of this schedule now.
 
     Responds with 409 if its definition is disabled, or if it is paused and only fires manually; `force` creates the job anyway.
     """
-    schedule = await _schedule(call)
-    job = await call.act(
-        call.app.schedules.trigger, schedule.id, force=call.body.force, tenant=schedule.tenant
+    schedule = await _schedule(request)
+    job = await request.act(
+        request.app.schedules.trigger, schedule.id, force=request.body.force, tenant=schedule.tenant
     )
-    return call.reply(shown(call, job.facts), headers={"location": call.where(f"/api/jobs/{job.id}")})
+    return request.reply(shown(request, job.row), headers={"location": request.where(f"/api/jobs/{job.id}")})
 
 
 @routes.get("/api/schedules/{id}/preview", role=Role.VIEWER, query=PreviewQuery, answer=FiresDocument)
-async def preview_schedule(call: ApiRequest) -> Response:
+async def preview_schedule(request: ApiRequest) -> Response:
     """Preview the next fires."""
-    query: PreviewQuery = call.query
-    schedule = await _schedule(call)
-    fires: Any = await call.read(
-        call.app.schedules.preview, schedule.id, query.n, after=query.after, tenant=schedule.tenant
+    query: PreviewQuery = request.query
+    schedule = await _schedule(request)
+    fires: Any = await request.read(
+        request.app.schedules.preview, schedule.id, query.n, after=query.after, tenant=schedule.tenant
     )
-    return call.reply({"timezone": schedule.timezone, "fires": [_stamp(at) for at in fires]})
+    return request.reply({"timezone": schedule.timezone, "fires": [_stamp(at) for at in fires]})
 
 
-async def _schedule(call: ApiRequest) -> Schedule:
-    return await call.read(call.app.schedules.get, call.path["id"], tenant=call.tenant)
+async def _schedule(request: ApiRequest) -> Schedule:
+    return await request.read(request.app.schedules.get, request.path["id"], tenant=request.tenant)
 
 
 def _rules(body: RulesBody) -> dict[str, Any]:
@@ -275,10 +277,10 @@ def _read(field: str, read: Any, data: Any) -> Any:
         ) from None
 
 
-def _document(call: ApiRequest, schedule: Schedule) -> dict[str, Any]:
+def _document(request: ApiRequest, schedule: Schedule) -> dict[str, Any]:
     document: dict[str, Any] = schedule_document(schedule)
     for name in ("args", "options"):
-        document[name] = call.masked(document[name])
+        document[name] = request.masked(document[name])
     return document
 
 

@@ -117,13 +117,13 @@ def _title(name: str) -> str:
 def _handler(name: str) -> Handler:
     """Create the route of a named report, with the report's docstring."""
 
-    async def answer(call: ApiRequest) -> Response:
-        how: dict[str, Any] = {} if name in FOR_ALL else {"tenant": call.tenant}
-        for option, value in call.query:
+    async def answer(request: ApiRequest) -> Response:
+        how: dict[str, Any] = {} if name in FOR_ALL else {"tenant": request.tenant}
+        for option, value in request.query:
             if option != "tenant" and value is not None:
                 how[option] = timedelta(seconds=value) if isinstance(value, float) else value
-        report: Callable[..., Any] = getattr(call.app.stats, name)
-        return call.reply(document(await call.read(report, **how)))
+        report: Callable[..., Any] = getattr(request.app.stats, name)
+        return request.reply(document(await request.read(report, **how)))
 
     answer.__name__ = f"stats_{name}"
     answer.__doc__ = inspect.getdoc(getattr(StatsApi, name))
@@ -141,27 +141,27 @@ for _name in NAMED:
 
 
 @routes.get("/api/stats", role=Role.VIEWER, query=WindowQuery, answer=answer_of("overview"))
-async def stats(call: ApiRequest) -> Response:
+async def stats(request: ApiRequest) -> Response:
     """Overview: waiting and running jobs, workers, and jobs that ended within the window."""
-    overview = await call.read(call.app.stats.overview, **_window(call), tenant=call.tenant)
-    return call.reply(document(overview))
+    overview = await request.read(request.app.stats.overview, **_window(request), tenant=request.tenant)
+    return request.reply(document(overview))
 
 
 _ALERTS: Any = Items[document_of(Alert)]  # type: ignore[misc]
 
 
 @routes.get("/api/alerts", role=Role.VIEWER, query=WindowQuery, answer=_ALERTS, everywhere=True)
-async def alerts(call: ApiRequest) -> Response:
+async def alerts(request: ApiRequest) -> Response:
     """List active alerts, critical first. The settings `alerts.…` define the thresholds."""
-    raised = await call.read(call.app.stats.alerts, **_window(call), tenant=call.tenant)
-    return call.page(document(raised))
+    raised = await request.read(request.app.stats.alerts, **_window(request), tenant=request.tenant)
+    return request.page(document(raised))
 
 
 @routes.get("/metrics", role=Role.VIEWER, media=CONTENT_TYPE.partition(";")[0], answer=str, everywhere=True)
-async def metrics(call: ApiRequest) -> Response:
+async def metrics(request: ApiRequest) -> Response:
     """Metrics of the store in the Prometheus text format; at most 5 s old."""
-    return Response(await call.read(call.app.stats.metrics), media_type=CONTENT_TYPE)
+    return Response(await request.read(request.app.stats.metrics), media_type=CONTENT_TYPE)
 
 
-def _window(call: ApiRequest) -> dict[str, Any]:
-    return {} if call.query.window is None else {"window": timedelta(seconds=call.query.window)}
+def _window(request: ApiRequest) -> dict[str, Any]:
+    return {} if request.query.window is None else {"window": timedelta(seconds=request.query.window)}

@@ -72,27 +72,29 @@ class TaskBody(BodyModel):
 
 
 @routes.get("/api/tasks", role=Role.VIEWER, query=TasksQuery, answer=Items[TaskDocument])
-async def list_tasks(call: ApiRequest) -> Response:
+async def list_tasks(request: ApiRequest) -> Response:
     """List the app's tasks, ordered by name."""
-    query: TasksQuery = call.query
-    names, following = page_of(call.app.registry.names(), str, query.limit, query.cursor)
-    pauses = await _pauses(call)
-    return call.page([_document(call.app.registry.get(name), pauses.get(name)) for name in names], following)
+    query: TasksQuery = request.query
+    names, following = page_of(request.app.registry.names(), str, query.limit, query.cursor)
+    pauses = await _pauses(request)
+    return request.page(
+        [_document(request.app.registry.get(name), pauses.get(name)) for name in names], following
+    )
 
 
 @routes.get("/api/tasks/{name}", role=Role.VIEWER, answer=TaskDetailsDocument)
-async def get_task(call: ApiRequest) -> Response:
+async def get_task(request: ApiRequest) -> Response:
     """Get a task with its options, arguments and job counts."""
-    return call.reply(await _details(call))
+    return request.reply(await _details(request))
 
 
 @routes.patch(
     "/api/tasks/{name}", role=Role.ADMIN, body=TaskBody, answer=TaskDetailsDocument, everywhere=True
 )
-async def change_task(call: ApiRequest) -> Response:
+async def change_task(request: ApiRequest) -> Response:
     """Pause or resume a task."""
-    body: TaskBody = call.body
-    return await (_pause(call, body.reason) if body.paused else _resume(call))
+    body: TaskBody = request.body
+    return await (_pause(request, body.reason) if body.paused else _resume(request))
 
 
 @routes.post(
@@ -103,33 +105,33 @@ async def change_task(call: ApiRequest) -> Response:
     answer=TaskDetailsDocument,
     everywhere=True,
 )
-async def pause_task(call: ApiRequest) -> Response:
+async def pause_task(request: ApiRequest) -> Response:
     """Pause a task: no more of its jobs start; running jobs continue."""
-    return await _pause(call, call.body.reason)
+    return await _pause(request, request.body.reason)
 
 
 @routes.post("/api/tasks/{name}/resume", role=Role.OPERATOR, answer=TaskDetailsDocument, everywhere=True)
-async def resume_task(call: ApiRequest) -> Response:
+async def resume_task(request: ApiRequest) -> Response:
     """Resume a task."""
-    return await _resume(call)
+    return await _resume(request)
 
 
-async def _pause(call: ApiRequest, reason: str | None) -> Response:
-    task = call.app.registry.get(call.path["name"])
-    await call.act(call.app.control.pause, PauseKind.TASK, task.name, reason=reason)
-    return call.reply(await _details(call))
+async def _pause(request: ApiRequest, reason: str | None) -> Response:
+    task = request.app.registry.get(request.path["name"])
+    await request.act(request.app.control.pause, PauseKind.TASK, task.name, reason=reason)
+    return request.reply(await _details(request))
 
 
-async def _resume(call: ApiRequest) -> Response:
-    task = call.app.registry.get(call.path["name"])
-    await call.act(call.app.control.resume, PauseKind.TASK, task.name)
-    return call.reply(await _details(call))
+async def _resume(request: ApiRequest) -> Response:
+    task = request.app.registry.get(request.path["name"])
+    await request.act(request.app.control.resume, PauseKind.TASK, task.name)
+    return request.reply(await _details(request))
 
 
-async def _details(call: ApiRequest) -> dict[str, Any]:
-    task = call.app.registry.get(call.path["name"])
-    pauses = await _pauses(call)
-    counts = await call.read(call.app.jobs.counts, task=task.name, status=LIVE, tenant=call.tenant)
+async def _details(request: ApiRequest) -> dict[str, Any]:
+    task = request.app.registry.get(request.path["name"])
+    pauses = await _pauses(request)
+    counts = await request.read(request.app.jobs.counts, task=task.name, status=LIVE, tenant=request.tenant)
     return {
         **_document(task, pauses.get(task.name)),
         "arguments": task.arguments.schema(),
@@ -137,16 +139,16 @@ async def _details(call: ApiRequest) -> dict[str, Any]:
     }
 
 
-async def _pauses(call: ApiRequest) -> dict[str, dict[str, Any]]:
-    pauses = await call.read(call.app.control.pauses)
+async def _pauses(request: ApiRequest) -> dict[str, dict[str, Any]]:
+    pauses = await request.read(request.app.control.pauses)
     return {
-        pause.name: _shown(call, pause_document(pause)) for pause in pauses if pause.kind is PauseKind.TASK
+        pause.name: _shown(request, pause_document(pause)) for pause in pauses if pause.kind is PauseKind.TASK
     }
 
 
-def _shown(call: ApiRequest, document: dict[str, Any]) -> dict[str, Any]:
+def _shown(request: ApiRequest, document: dict[str, Any]) -> dict[str, Any]:
     """Hide the reason and author of a pause from users of a single tenant."""
-    if call.identity.tenant == ALL_TENANTS:
+    if request.identity.tenant == ALL_TENANTS:
         return document
     return {**document, "reason": None, "paused_by": None}
 

@@ -39,9 +39,9 @@ class TickDocument(Document):
     answer=TickDocument,
     everywhere=True,
 )
-async def tick_worker(call: ApiRequest) -> Response:
+async def tick_worker(request: ApiRequest) -> Response:
     """Process due jobs in this request for at most `budget` seconds; one tick at a time per process."""
-    return await _tick(call)
+    return await _tick(request)
 
 
 @routes.post(
@@ -52,16 +52,16 @@ async def tick_worker(call: ApiRequest) -> Response:
     answer=TickDocument,
     everywhere=True,
 )
-async def trigger_jobs(call: ApiRequest) -> Response:
+async def trigger_jobs(request: ApiRequest) -> Response:
     """The same as `POST /api/worker/tick`."""
-    return await _tick(call)
+    return await _tick(request)
 
 
-async def _tick(call: ApiRequest) -> Response:
+async def _tick(request: ApiRequest) -> Response:
     if not _one.acquire(blocking=False):
         raise Problem(409, "tick_under_way", "a tick is already running in this process; wait for it to end")
     try:
-        done = await call.act(call.app.tick, call.body.budget)
+        done = await request.act(request.app.tick, request.body.budget)
     finally:
         _one.release()
-    return call.reply({"processed": done.processed, "errors": done.errors})
+    return request.reply({"processed": done.processed, "errors": done.errors})

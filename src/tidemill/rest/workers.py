@@ -68,34 +68,38 @@ class LeaseDocument(Document):
 @routes.get(
     "/api/workers", role=Role.VIEWER, query=WorkersQuery, answer=Items[WorkerDocument], everywhere=True
 )
-async def list_workers(call: ApiRequest) -> Response:
+async def list_workers(request: ApiRequest) -> Response:
     """List workers, newest first; with `all=true` including dead workers that hold no jobs."""
-    workers, held = await call.read(lambda: (call.inspection.workers(), call.inspection.held_by_worker()))
-    now = call.now()
-    shown = [worker for worker in workers if call.query.all or is_living(worker, now) or held.get(worker.id)]
-    return call.page([worker_document(worker, now, held.get(worker.id, 0)) for worker in shown[:MOST]])
+    workers, held = await request.read(
+        lambda: (request.inspection.workers(), request.inspection.held_by_worker())
+    )
+    now = request.now()
+    shown = [
+        worker for worker in workers if request.query.all or is_living(worker, now) or held.get(worker.id)
+    ]
+    return request.page([worker_document(worker, now, held.get(worker.id, 0)) for worker in shown[:MOST]])
 
 
 @routes.post("/api/workers/{id}/drain", role=Role.ADMIN, answer=WorkerDocument, everywhere=True, status=202)
-async def drain_worker(call: ApiRequest) -> Response:
+async def drain_worker(request: ApiRequest) -> Response:
     """Ask a worker to finish its jobs and claim no more."""
-    id = call.id()
-    await _living(call, id)
-    await call.act(call.app.control.drain, id)
-    worker = await _living(call, id)
-    held = await call.read(call.inspection.held_by_worker)
-    return call.reply(worker_document(worker, call.now(), held.get(id, 0)))
+    id = request.id()
+    await _living(request, id)
+    await request.act(request.app.control.drain, id)
+    worker = await _living(request, id)
+    held = await request.read(request.inspection.held_by_worker)
+    return request.reply(worker_document(worker, request.now(), held.get(id, 0)))
 
 
 @routes.get("/api/leases", role=Role.VIEWER, answer=Items[LeaseDocument], everywhere=True)
-async def list_leases(call: ApiRequest) -> Response:
+async def list_leases(request: ApiRequest) -> Response:
     """List the leases with their holders and duties."""
-    leases, workers = await call.read(lambda: (call.inspection.leases(), call.inspection.workers()))
-    return call.page([lease_document(lease, call.now(), workers) for lease in leases[:MOST]])
+    leases, workers = await request.read(lambda: (request.inspection.leases(), request.inspection.workers()))
+    return request.page([lease_document(lease, request.now(), workers) for lease in leases[:MOST]])
 
 
-async def _living(call: ApiRequest, id: UUID) -> Worker:
-    for worker in await call.read(call.inspection.workers):
-        if worker.id == id and is_living(worker, call.now()):
+async def _living(request: ApiRequest, id: UUID) -> Worker:
+    for worker in await request.read(request.inspection.workers):
+        if worker.id == id and is_living(worker, request.now()):
             return worker
     raise WorkerNotFound(f"no live worker has the id {id}", id=id)

@@ -81,8 +81,8 @@ class StatsStore(ABC):
         """Failures that ended within the window, latest first: those of the tenant among the ``limit`` latest of all."""
 
     @abstractmethod
-    def lately(self, tasks: Collection[str], *, tenant: str, each: int = SAMPLES) -> list[EndedTiming]:
-        """For each task, those of its ``each`` most recently created ended jobs that belong to the tenant; by task, newest
+    def lately(self, tasks: Collection[str], *, tenant: str, per_task: int = SAMPLES) -> list[EndedTiming]:
+        """For each task, those of its ``per_task`` most recently created ended jobs that belong to the tenant; by task, newest
         first.
         """
 

@@ -8,5 +8,5 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import ContextVar
 
-meanwhile: ContextVar[Callable[[int], None] | None] = ContextVar("tidemill_meanwhile", default=None)
+wait_function: ContextVar[Callable[[int], None] | None] = ContextVar("tidemill_wait_function", default=None)
 """Called with a file descriptor; returns when it may be readable, or earlier."""

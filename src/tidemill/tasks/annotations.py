@@ -33,7 +33,7 @@ def surely_travels(annotation: Any, above: tuple[Any, ...] = ()) -> bool:
     """
     if _is_plain(annotation) or isinstance(annotation, str | typing.ForwardRef | typing.TypeVar):
         return True
-    if any(annotation is each for each in above):
+    if any(annotation is ancestor for ancestor in above):
         return True
     origin = typing.get_origin(annotation)
     if origin is typing.Literal:
@@ -67,7 +67,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _all_travel(annotations: Iterable[Any], above: tuple[Any, ...]) -> bool:
-    return all(surely_travels(each, above) for each in annotations)
+    return all(surely_travels(annotation, above) for annotation in annotations)
 
 
 def _is_plain(annotation: Any) -> bool:

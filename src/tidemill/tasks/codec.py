@@ -213,7 +213,7 @@ class _Machine:
     __slots__ = (
         "_adapter",
         "_checks",
-        "_known",
+        "_found_kinds",
         "_plain",
         "_python",
         "_read",
@@ -244,7 +244,7 @@ class _Machine:
         fields = schema.get("schema", schema)
         shared = kinds(schema.get("definitions", []))
         found_kinds = {name: kinds(field, shared) for name, field in fields["fields"].items()}
-        self._known = frozenset(found_kinds)
+        self._found_kinds = frozenset(found_kinds)
         found_kinds["**"] = kinds(fields.get("extras_schema", {}), shared)
         for name, found in found_kinds.items():
             if "generator" in found:
@@ -337,7 +337,7 @@ class _Machine:
         return []
 
     def _compares(self, name: str) -> bool | None:
-        return self._checks.get(name if name in self._known else "**")
+        return self._checks.get(name if name in self._found_kinds else "**")
 
     def _review(self, given: dict[str, Any], loaded: dict[str, Any], as_json: Collection[str]) -> list[Fault]:
         faults: list[Fault] = []

@@ -127,7 +127,7 @@ class ItemTask(Task[C, R]):
         if not isinstance(items, Iterable):
             return self._run_async(ctx, arguments, items)
         walk = _Walk(ctx, self._length(items, arguments))
-        with walk.kept(), _closing(items):
+        with walk.position_saved(), _closing(items):
             for index, item in enumerate(items):
                 if walk.comes_to(index):
                     with walk.one(index) as note:
@@ -141,7 +141,7 @@ class ItemTask(Task[C, R]):
             items = await items
         walk = _Walk(ctx, self._length(items, arguments))
         index = 0
-        with walk.kept():
+        with walk.position_saved():
             async with aclosing(_stream(items)) as stream:
                 async for item in stream:
                     if walk.comes_to(index):
@@ -197,7 +197,7 @@ class _Walk:
             self._save()
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def position_saved(self) -> Iterator[None]:
         """Save the position before an exception leaves the block."""
         try:
             yield

@@ -15,7 +15,7 @@ from tidemill.errors import BadSettings
 from tidemill.tasks.limits import Limit, Rate, check_rate
 from tidemill.tasks.options import check_name
 
-EACH = ("queue", "tenant", "depth/queue", "depth/tenant")
+PER_NAME = ("queue", "tenant", "depth/queue", "depth/tenant")
 """Names that apply to each queue or tenant separately."""
 
 _NAMED = ("task", "definition")
@@ -36,7 +36,7 @@ def scope_of(name: object) -> str | None:
         or name.startswith("/")
     ):
         raise BadSettings(f"{name!r} is not a limit's name; give one such as {_FORMS}", name=name)
-    if name in EACH:
+    if name in PER_NAME:
         return name
     head, slash, rest = name.partition("/")
     if head == "breaker":
@@ -52,7 +52,7 @@ def scope_of(name: object) -> str | None:
             )
         head = f"depth/{kind}"
         _check_part(name, kind, rest)
-    elif head in EACH or head in _NAMED:
+    elif head in PER_NAME or head in _NAMED:
         if not slash:
             raise BadSettings(f"{name}: say which {head} is meant; write {head}/NAME", name=name)
         _check_part(name, head, rest)
@@ -72,10 +72,10 @@ def _check_part(name: str, kind: str, rest: str) -> None:
         raise BadSettings(f"{name}: {rest!r} is not {wanted}; write {kind}/…", name=name) from None
 
 
-def check_known(name: str, known: Collection[str]) -> None:
+def check_known(name: str, names: Collection[str]) -> None:
     """Raise for a name that is neither built in nor the name of a rule."""
     base = name.partition("/")[0]
-    if scope_of(name) is None and name not in known and base not in known:
+    if scope_of(name) is None and name not in names and base not in names:
         raise BadSettings(
             f"there is no limit {base!r}: no task declares it, and it is not set; there are {_FORMS}, "
             "and the names of tidemill limits list",

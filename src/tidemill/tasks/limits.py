@@ -202,24 +202,24 @@ def _key(task: str, key: Key, values: Mapping[str, Any]) -> str:
     return key_text(found)
 
 
-def limit_facts(task: Declares) -> dict[str, object]:
+def limit_data(task: Declares) -> dict[str, object]:
     """Describe a task's limits as plain data for processes that do not import the task. Empty if there are none.
 
     Limits whose keys are computed by code are left out.
     """
-    facts: dict[str, object] = {}
+    data: dict[str, object] = {}
     if task.max_concurrent:
-        facts["max_concurrent"] = task.max_concurrent
+        data["max_concurrent"] = task.max_concurrent
     told = [
         {"name": rule_name(task.name, limit, task.limits), "key": limit.key, "by_tenant": limit.by_tenant}
         for limit in task.limits
         if not callable(limit.key)
     ]
     if told:
-        facts["limits"] = told
+        data["limits"] = told
     if task.breaker is not None:
-        facts["breaker"] = task.breaker.name
-    return facts
+        data["breaker"] = task.breaker.name
+    return data
 
 
 def called_names(task: Declares, tenant: str, values: Callable[[], Mapping[str, Any]]) -> tuple[str, ...]:

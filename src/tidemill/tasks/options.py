@@ -22,7 +22,7 @@ from tidemill.domain.payload import CEILING, DEFAULT_RESULT_LIMIT
 from tidemill.domain.retry import DEFAULT_RETRY, NoRetry, RetryPolicy, preset
 from tidemill.domain.unique import Unique
 from tidemill.errors import BadSettings
-from tidemill.tasks.limits import Limit, Rate, limit_facts, read_breaker, read_limits
+from tidemill.tasks.limits import Limit, Rate, limit_data, read_breaker, read_limits
 
 Scope = Literal["cluster", "instance", "process"]
 Isolation = Literal["auto", "thread", "process"]
@@ -108,7 +108,7 @@ class TaskOptions:
     @property
     def counted(self) -> Mapping[str, object]:
         """The limits that its jobs count against, as plain data."""
-        return limit_facts(self)
+        return limit_data(self)
 
     @property
     def policy(self) -> Policy:

@@ -88,9 +88,9 @@ def _load_of(task: Declared) -> object:
     return getattr(sys.modules.get(task.target.__module__), "__spec__", None)
 
 
-def _two_lines(known: Declared, task: Declared) -> tuple[int, int] | None:
+def _two_lines(task: Declared, other: Declared) -> tuple[int, int] | None:
     """Return the lines of two different functions in one file; None for the same function or interactive input."""
-    first, second = _code(known), _code(task)
+    first, second = _code(task), _code(other)
     if first is None or second is None or first.co_filename != second.co_filename:
         return None
     if first.co_filename.startswith("<") or first.co_firstlineno == second.co_firstlineno:
@@ -103,5 +103,5 @@ def _code(task: Declared) -> CodeType | None:
     target: Any = task.target
     if task.is_class:
         own = vars(target).values()
-        target = next((each for each in own if isinstance(each, FunctionType)), None)
+        target = next((value for value in own if isinstance(value, FunctionType)), None)
     return getattr(inspect.unwrap(target), "__code__", None) if target is not None else None

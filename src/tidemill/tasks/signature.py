@@ -70,7 +70,10 @@ class Signature:
     def defaults(self) -> dict[str, Any]:
         """Return the defaults of optional arguments, with None for those that JSON cannot represent."""
         left_out = [parameter for parameter in self.parameters if not parameter.required]
-        return {each.name: each.default if is_plain(each.default) else None for each in left_out}
+        return {
+            parameter.name: parameter.default if is_plain(parameter.default) else None
+            for parameter in left_out
+        }
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], list[Fault]]:
         """Return the arguments by name, in the signature's order, and faults in the call itself.

@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from tidemill.domain.decide import Policy, stored_policy
 from tidemill.domain.durations import Duration
 from tidemill.domain.job import Details, Execution
-from tidemill.domain.job_requests import task_facts
+from tidemill.domain.job_requests import task_data
 from tidemill.errors import BadSettings, TaskNotFound
 from tidemill.tasks.codec import ArgumentsCodec, ResultCodec, arguments_codec, result_codec
 from tidemill.tasks.lenient_codec import LenientArguments
@@ -81,9 +81,9 @@ class Declared:
         return None if self.description is None else self.description.partition("\n")[0]
 
     @property
-    def facts(self) -> dict[str, object]:
+    def data(self) -> dict[str, object]:
         """Its options as plain data, for processes that do not import it."""
-        return task_facts(self.options, self.arguments.defaults() if self.options.limits else None)
+        return task_data(self.options, self.arguments.defaults() if self.options.limits else None)
 
     def policy(self, details: Details) -> Policy:
         """Return the retry policy of a job: that of the task, unless the call overrides it."""

@@ -30,8 +30,8 @@ def find_pgbouncer() -> Path:
 
 def pgbouncer_version(program: Path) -> str:
     """The version of the program, as "1.18.0"."""
-    said = subprocess.run([str(program), "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S603
-    match = re.search(r"\d+(?:\.\d+)+", said)
+    output = subprocess.run([str(program), "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S603
+    match = re.search(r"\d+(?:\.\d+)+", output)
     return match.group() if match else "unknown"
 
 

@@ -97,9 +97,9 @@ class TestPostgres:
 
     __test__ = False  # not a test class, despite its name
 
-    def __init__(self, url: str, found: str) -> None:
+    def __init__(self, url: str, how_found: str) -> None:
         self._url = url
-        self.found = found
+        self.how_found = how_found
         self._version: str | None = None
 
     def url(self, database: str = "postgres") -> str:

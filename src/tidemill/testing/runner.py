@@ -21,7 +21,7 @@ from tidemill.domain.decide import COMPLETED, decide
 from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
 from tidemill.domain.job import NO_DETAILS, Claim, Details, Finish, JobRow, LogEntry
-from tidemill.domain.job_requests import Facts
+from tidemill.domain.job_requests import TaskData
 from tidemill.domain.lanes import ClaimRequest, Lane, Watermarks
 from tidemill.domain.misfits import tried
 from tidemill.domain.outcome import Failed, Misfit, Outcome, Released, TimedOut
@@ -119,9 +119,15 @@ class Testing:
         self._node = machine_name()
         waiting, fire_hooks = Wake(store, clock, pinned=True), LocalFireHooks(hooks, events)
         self._firing: tuple[Callable[[], Done], ...] = (
-            FireDuty(store, clock, self._facts_of, fire_hooks, pinned=True, on_waiting=waiting.knows),
+            FireDuty(store, clock, self._task_data_of, fire_hooks, pinned=True, on_waiting=waiting.knows),
             FireHere(
-                store, clock, self._node, self._facts_of, fire_hooks, pinned=True, on_waiting=waiting.knows
+                store,
+                clock,
+                self._node,
+                self._task_data_of,
+                fire_hooks,
+                pinned=True,
+                on_waiting=waiting.knows,
             ),
             waiting,
         )
@@ -229,8 +235,8 @@ class Testing:
         me = Worker(self._worker, "testing", node=self._node, concurrency=1)
         self._store.register(me, lease=LEASE, now=now)
 
-    def _facts_of(self, task: str) -> Facts | None:
-        return self._registry.get(task).facts if task in self._registry else None
+    def _task_data_of(self, task: str) -> TaskData | None:
+        return self._registry.get(task).data if task in self._registry else None
 
     def fire(self) -> int:
         """Fire the schedules that are due now; returns the number of fires. ``drain`` calls this itself."""
@@ -367,8 +373,8 @@ class Testing:
 
     def _tell(self, name: str, claim: Claim, state: JobState) -> None:
         if self._events is not None and self._events.wanted:
-            facts = (self.clock.now(), claim.id, claim.task, claim.tenant, state)
-            self._events.publish(Event(name, *facts))
+            data = (self.clock.now(), claim.id, claim.task, claim.tenant, state)
+            self._events.publish(Event(name, *data))
 
     def _go_to_next(self, end: datetime) -> bool:
         due = min((at for at in (self._next_due, self._next_fire) if at is not None), default=None)

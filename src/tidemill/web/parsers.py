@@ -60,7 +60,7 @@ class Fields:
         """Return all pairs in order."""
         return list(self._pairs)
 
-    def whole(self, name: str, otherwise: int, *, least: int = 0, most: int = 1_000_000) -> int:
+    def whole_number(self, name: str, otherwise: int, *, least: int = 0, most: int = 1_000_000) -> int:
         """Parse an integer; raise a 422 problem if it is invalid or out of bounds."""
         text = self.get(name)
         if text is None:

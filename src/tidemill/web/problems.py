@@ -140,7 +140,7 @@ def _of_ours(error: errors.TidemillError, instance: str) -> Problem:
     title = (type(error).__doc__ or "").strip().partition("\n")[0]
     if status < 500:
         extra: dict[str, Any] = {
-            name: error.facts[name] for name in ("errors", "field") if name in error.facts
+            name: error.details[name] for name in ("errors", "field") if name in error.details
         }
         return Problem(status, error.code, error.message, title=title, **extra)
     # The message may contain hosts, files or SQL, so it is only for the operators of this server.

@@ -29,7 +29,7 @@ R = TypeVar("R")
 class WebRequest:
     """A request that the guard admitted. ``tenant`` is the tenant that the query selects, if any."""
 
-    __slots__ = ("app", "headers", "identity", "inspection", "operation", "request", "service", "tenant")
+    __slots__ = ("app", "headers", "http", "identity", "inspection", "operation", "service", "tenant")
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class WebRequest:
         self.app = service.app
         self.inspection = service.inspection
         self.operation = operation
-        self.request = request
+        self.http = request
         self.identity = identity
         self.headers: dict[str, str] = request.scope["tidemill.headers"]
         """Headers by name in lower case; of a repeated header, the first value."""
@@ -77,12 +77,12 @@ class WebRequest:
     @property
     def path(self) -> dict[str, Any]:
         """Path parameters."""
-        return self.request.path_params
+        return self.http.path_params
 
     @property
     def correlation(self) -> str:
         """Correlation id of this request in the log and the response, and in its jobs if the caller sent it."""
-        correlation: str = self.request.scope["tidemill.correlation"]
+        correlation: str = self.http.scope["tidemill.correlation"]
         return correlation
 
     def id(self, name: str = "id") -> UUID:
@@ -135,5 +135,5 @@ class WebRequest:
 
     def where(self, path: str) -> str:
         """Return the address of another path of this application, including mount and prefix."""
-        scope = self.request.scope
+        scope = self.http.scope
         return f"{scope.get('root_path', '')}{scope['tidemill.prefix']}{path}"

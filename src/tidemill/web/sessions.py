@@ -61,7 +61,7 @@ class Sessions:
             )
         self._secret = given or token or secrets.token_urlsafe(32)
         self._signed = URLSafeTimedSerializer(self._secret, salt="tidemill-session")
-        self._messages = URLSafeTimedSerializer(self._secret, salt="tidemill-said")
+        self._messages = URLSafeTimedSerializer(self._secret, salt="tidemill-message")
 
     @property
     def has_token(self) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
+from tidemill.domain.durations import Duration, read_duration, set_durations
 from tidemill.errors import BadSettings
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -37,7 +39,38 @@ class ApiSettings:
     session_secret: str | None = None  #: signs the dashboard's sessions; without it they end with the server
     hosts: tuple[str, ...] = ()  #: allowed names in the ``Host`` header; empty: any
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            *,
+            allow_anonymous_create: bool = ...,
+            create_rate: float = ...,
+            create_burst: int = ...,
+            login_rate: float = ...,
+            login_burst: int = ...,
+            max_body: int = ...,
+            max_depth: int = ...,
+            max_headers: int = ...,
+            max_url: int = ...,
+            threads: int = ...,
+            lists: int = ...,
+            max_waiting: int = ...,
+            max_streams: int = ...,
+            max_streams_per_key: int = ...,
+            request_timeout: Duration = ...,
+            heartbeat: Duration = ...,
+            idempotency_window: Duration = ...,
+            read_only: bool = ...,
+            session_secret: str | None = ...,
+            hosts: tuple[str, ...] = ...,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
+        set_durations(self, "ApiSettings", idempotency_window=self.idempotency_window)
+        for name in ("request_timeout", "heartbeat"):
+            seconds = read_duration(f"ApiSettings: {name}", getattr(self, name)).total_seconds()
+            object.__setattr__(self, name, seconds)
         for name in (
             "create_rate", "create_burst", "login_rate", "login_burst", "max_body", "max_depth", "max_headers", "max_url", "threads",
             "lists", "max_waiting", "max_streams", "max_streams_per_key", "request_timeout", "heartbeat",

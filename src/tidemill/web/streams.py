@@ -90,7 +90,7 @@ class EventStream(Response):
     ) -> None:
         super().__init__()
         self._service: Service = request.service
-        self._head = request.request.method == "HEAD"
+        self._head = request.http.method == "HEAD"
         self._identity = request.identity
         self._slot, self._subscribe, self._made, self._recheck = slot, subscribe, made, recheck
 

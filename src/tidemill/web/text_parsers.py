@@ -11,9 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tidemill.domain.bounds import FIRST_YEAR, LAST_YEAR
+from tidemill.domain.durations import parse_duration
 
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|[smhdw])")
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _LONGEST = timedelta(days=3660)
 
 
@@ -38,18 +37,12 @@ def read_span(text: str) -> timedelta:
     >>> read_span("1h 30m").total_seconds(), read_span("90").total_seconds()
     (5400.0, 90.0)
     """
-    bare = text.strip().lower()
-    seconds: float | None = None
-    if bare.isascii() and len(bare) < 40:
-        if re.fullmatch(r"\d+(\.\d+)?", bare):
-            seconds = float(bare)
-        elif bare and not _PART.sub("", bare).strip():
-            seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(bare))
-    if seconds is None:
+    span = parse_duration(text)
+    if span is None:
         raise ValueError(f"{text[:40]!r} is not a duration; write 30s, 5m, 2h, 1d or 1h 30m")
-    if seconds > _LONGEST.total_seconds():
+    if span > _LONGEST:
         raise ValueError(f"{text[:40]!r} is longer than ten years")
-    return timedelta(seconds=seconds)
+    return span
 
 
 def read_coming(text: str, now: datetime) -> datetime:

@@ -99,7 +99,7 @@ def _any_cron(random: Random) -> Case:
             return _cron(expression, _outs(random))
         except BadSchedule as refused:
             # The parts do not fit together, such as a day that the month does not have.
-            assert refused.facts["field"] == "day-of-month"  # noqa: PT017  (draw again)
+            assert refused.details["field"] == "day-of-month"  # noqa: PT017  (draw again)
 
 
 def _cron(expression: str, outs: Outs | None) -> Case:

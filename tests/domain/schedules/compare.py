@@ -20,7 +20,7 @@ _FEW = 4
 
 
 @dataclass
-class Tally:
+class OutcomeCounts:
     """The number of comparisons, and the differences."""
 
     schedules: int = 0
@@ -32,7 +32,7 @@ class Tally:
     miscounted: int = 0
     differences: list[str] = field(default_factory=list)
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: OutcomeCounts) -> None:
         for name in ("schedules", "listed", "counted", "doubled", "skipped", "extra", "miscounted"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.differences += other.differences[: max(20 - len(self.differences), 0)]
@@ -48,25 +48,25 @@ class Tally:
             self.differences.append(f"{clock.name}, {case.label}: {what} {when.isoformat()} ({shown})")
 
 
-def compare(case: Case, clock: WallClock) -> Tally:
+def compare(case: Case, clock: WallClock) -> OutcomeCounts:
     """Compare one schedule in one zone."""
-    tally = Tally(schedules=1)
+    counts = OutcomeCounts(schedules=1)
     expected = case.rule.count(clock, clock.start, clock.end)
-    _count(tally, case, clock, clock.start, clock.end, expected)
+    _count(counts, case, clock, clock.start, clock.end, expected)
     if expected <= LISTED:
-        _list(tally, case, clock, clock.start, clock.end)
+        _list(counts, case, clock, clock.start, clock.end)
     else:
         for start, end in _months(clock):
-            _count(tally, case, clock, start, end, case.rule.count(clock, start, end))
+            _count(counts, case, clock, start, end, case.rule.count(clock, start, end))
         for start, end in _windows(case, clock):
-            _list(tally, case, clock, start, end)
+            _list(counts, case, clock, start, end)
     for start, end in _windows(case, clock):
-        _list(tally, case, clock, start, end, backwards=True)
-    return tally
+        _list(counts, case, clock, start, end, backwards=True)
+    return counts
 
 
 def _list(
-    tally: Tally, case: Case, clock: WallClock, start: int, end: int, *, backwards: bool = False
+    counts: OutcomeCounts, case: Case, clock: WallClock, start: int, end: int, *, backwards: bool = False
 ) -> None:
     expected = case.rule.fires(clock, start, end)
     fires = case.trigger.between(
@@ -79,28 +79,28 @@ def _list(
         limit=None if backwards else len(expected) + 5,
     )
     listed = [(fire - EPOCH) // _MICROSECOND for fire in fires]
-    tally.listed += len(expected)
+    counts.listed += len(expected)
     once = set(listed)
     if listed == sorted(expected):
         return
     way = "backwards, " if backwards else ""
     twice = {at for at in once if listed.count(at) > 1} if len(once) < len(listed) else set()
     for what, several in (("doubled", twice), ("skipped", expected - once), ("extra", once - expected)):
-        setattr(tally, what, getattr(tally, what) + len(several))
-        tally.note(case, clock, way + what, several)
+        setattr(counts, what, getattr(counts, what) + len(several))
+        counts.note(case, clock, way + what, several)
     if listed != sorted(listed):
-        tally.extra += 1
-        tally.differences.append(f"{clock.name}, {case.label}: {way}out of order")
+        counts.extra += 1
+        counts.differences.append(f"{clock.name}, {case.label}: {way}out of order")
 
 
-def _count(tally: Tally, case: Case, clock: WallClock, start: int, end: int, expected: int) -> None:
+def _count(counts: OutcomeCounts, case: Case, clock: WallClock, start: int, end: int, expected: int) -> None:
     counted = case.trigger.count_between(
         _instant(start), _instant(end), clock.zone, case.calendar, case.exclude
     )
-    tally.counted += expected
+    counts.counted += expected
     if counted != expected:
-        tally.miscounted += abs(counted - expected)
-        tally.differences.append(
+        counts.miscounted += abs(counted - expected)
+        counts.differences.append(
             f"{clock.name}, {case.label}: {counted} fires from {_instant(start)} to {_instant(end)}, not {expected}"
         )
 

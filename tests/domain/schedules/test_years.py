@@ -34,10 +34,10 @@ ROOT = Path(__file__).resolve().parents[3]
     ],
 )
 def test_a_year_of_schedules_has_no_extra_and_no_missing_fire(zone: str, first_year: int) -> None:
-    tally = do(Part(zone, first_year, years=1, expressions=16, seed=7))
-    assert tally.differences == []
-    assert tally.wrong == 0
-    assert tally.listed > 2_000
+    counts = do(Part(zone, first_year, years=1, expressions=16, seed=7))
+    assert counts.differences == []
+    assert counts.wrong == 0
+    assert counts.listed > 2_000
 
 
 # The command compares the others too.
@@ -95,10 +95,10 @@ def test_fires_that_wrongly_follow_the_clock_are_detected(
     case, clock = _daily("02:30", 2 * 3600 + 1800), _clock("Europe/Berlin", 2026)
     assert compare(case, clock).wrong == 0
     monkeypatch.setattr(daily, "FixedTimes", RunningTimes)
-    tally = compare(case, clock)
-    assert (tally.skipped, tally.extra) == (2, 2)  # counted from both ends
-    assert "skipped 2026-03-29T01:00:00+00:00" in tally.differences[0]
-    assert "extra 2026-10-25T01:30:00+00:00" in tally.differences[1]
+    counts = compare(case, clock)
+    assert (counts.skipped, counts.extra) == (2, 2)  # counted from both ends
+    assert "skipped 2026-03-29T01:00:00+00:00" in counts.differences[0]
+    assert "extra 2026-10-25T01:30:00+00:00" in counts.differences[1]
 
 
 def test_a_wrongly_skipped_hour_is_detected(
@@ -107,9 +107,9 @@ def test_a_wrongly_skipped_hour_is_detected(
     case, clock = Case("hourly", Cron("0 * * * *"), cron_rule("0 * * * *")), _clock("Europe/Berlin", 2026)
     assert compare(case, clock).wrong == 0
     monkeypatch.setattr(cron, "RunningTimes", FixedTimes)
-    tally = compare(case, clock)
-    assert tally.skipped == 2
-    assert tally.miscounted == 1
+    counts = compare(case, clock)
+    assert counts.skipped == 2
+    assert counts.miscounted == 1
 
 
 def test_every_kind_of_schedule_is_drawn_deterministically() -> None:

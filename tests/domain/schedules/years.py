@@ -19,7 +19,7 @@ from zoneinfo import available_timezones
 
 from tests.domain.schedules.cases import Case, cases
 from tests.domain.schedules.clocks import ODD_ZONES, WallClock
-from tests.domain.schedules.compare import Tally, compare
+from tests.domain.schedules.compare import OutcomeCounts, compare
 
 from tidemill.clock import SystemClock
 
@@ -45,13 +45,13 @@ def parts(years: int, zones: int, expressions: int, seed: int) -> list[Part]:
     return [Part(zone, year, years, expressions, seed) for zone, year in chosen]
 
 
-def do(part: Part) -> Tally:
+def do(part: Part) -> OutcomeCounts:
     """Compare all schedules in one zone."""
     clock = WallClock(part.zone, part.first_year, part.years)
-    tally = Tally()
+    counts = OutcomeCounts()
     for case in _cases(part.expressions, part.seed):
-        tally.add(compare(case, clock))
-    return tally
+        counts.add(compare(case, clock))
+    return counts
 
 
 @lru_cache(maxsize=1)
@@ -59,7 +59,7 @@ def _cases(expressions: int, seed: int) -> list[Case]:
     return cases(expressions, seed)
 
 
-def _done(given: list[Part], processes: int) -> Iterator[Tally]:
+def _done(given: list[Part], processes: int) -> Iterator[OutcomeCounts]:
     if processes == 1:
         yield from map(do, given)
         return
@@ -81,9 +81,9 @@ def main() -> int:
     clock = SystemClock()
     began = clock.monotonic()
     every = parts(given.years, given.zones, given.expressions, given.seed)
-    total = Tally()
-    for number, tally in enumerate(_done(every, given.processes), start=1):
-        total.add(tally)
+    total = OutcomeCounts()
+    for number, counts in enumerate(_done(every, given.processes), start=1):
+        total.add(counts)
         print(
             f"{number}/{len(every)} zones, {total.listed:,} fires listed, {total.counted:,} counted,"
             f" {total.wrong} wrong, {clock.monotonic() - began:.0f} s",

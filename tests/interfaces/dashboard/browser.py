@@ -195,7 +195,7 @@ _OVERFLOW = """
 """
 
 
-class Desk:
+class SiteWindows:
     """Opens windows of one browser on one site, by default with a new user for each."""
 
     def __init__(self, browser: Browser, site: Served) -> None:

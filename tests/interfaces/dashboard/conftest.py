@@ -12,7 +12,7 @@ from tidemill.testing.processes import ServiceMissing
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
-    from tests.interfaces.dashboard.browser import Desk, Served
+    from tests.interfaces.dashboard.browser import Served, SiteWindows
 
 _failed = pytest.StashKey[bool]()
 
@@ -55,11 +55,13 @@ def site() -> Iterator[Served]:
 
 
 @pytest.fixture
-def desk(chromium: Browser, site: Served, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
+def site_windows(
+    chromium: Browser, site: Served, request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[SiteWindows]:
     """Windows on the site. A problem in a window fails the test, and a failed test saves screenshots."""
-    from tests.interfaces.dashboard.browser import Desk
+    from tests.interfaces.dashboard.browser import SiteWindows
 
-    made = Desk(chromium, site)
+    made = SiteWindows(chromium, site)
     try:
         yield made
         troubles = made.troubles()

@@ -156,7 +156,7 @@ TEMPLATES = [
     "{% include '/etc/passwd' %}",
     "{# gone #}",
     "{{ config }}",
-    "{{ visit.site.sessions }}",
+    "{{ request.site.sessions }}",
     "{{ ''.__class__.__mro__[1].__subclasses__() }}",
     f"{{{{constructor.constructor('{RUN}')()}}}}",
     "${7*7}",

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import get_args
 
 from playwright.sync_api import Browser
-from tests.interfaces.dashboard.browser import Desk, Served, Size, Theme, chromium, served
+from tests.interfaces.dashboard.browser import Served, SiteWindows, Size, Theme, chromium, served
 from tests.interfaces.dashboard.palette import smaller
 from tests.interfaces.dashboard.showroom import NOW, Showroom, beginning
 from tests.interfaces.dashboard.tour import Things, addresses, showroom_things
@@ -47,26 +47,28 @@ def shoot(site: Served, browser: Browser, out: Path, names: list[str]) -> list[P
     made: list[Path] = []
     for theme in get_args(Theme):
         for size in get_args(Size):
-            made += _round(Desk(browser, site), things, out, names, theme, size)
+            made += _round(SiteWindows(browser, site), things, out, names, theme, size)
     return made
 
 
-def _round(desk: Desk, things: Things, out: Path, names: list[str], theme: Theme, size: Size) -> list[Path]:
+def _round(
+    site_windows: SiteWindows, things: Things, out: Path, names: list[str], theme: Theme, size: Size
+) -> list[Path]:
     made = []
     try:
         for name in names:
-            person = desk.person(None if name == "sign-in" else "super_admin", theme=theme, size=size)
+            person = site_windows.person(None if name == "sign-in" else "super_admin", theme=theme, size=size)
             person.clock.set_fixed_time(NOW)
-            page = desk.window(person).open(addresses(PAGES[name], things)[0])
+            page = site_windows.window(person).open(addresses(PAGES[name], things)[0])
             path = out / f"{name}-{theme}-{size}.png"
             path.write_bytes(smaller(page.screenshot()))
             if path.stat().st_size > LARGEST:
                 raise SystemExit(f"{path.name} has {path.stat().st_size:,} bytes; {LARGEST:,} are the most")
             made.append(path)
-        if troubles := desk.troubles():
+        if troubles := site_windows.troubles():
             raise SystemExit("\n".join(troubles))
     finally:
-        desk.close()
+        site_windows.close()
     return made
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import get_args
 
 import pytest
-from tests.interfaces.dashboard.browser import SIZES, Desk, Served, Theme, apart, served
+from tests.interfaces.dashboard.browser import SIZES, Served, SiteWindows, Theme, apart, served
 from tests.interfaces.dashboard.programs import axe_script
 from tests.interfaces.dashboard.showroom import Showroom, beginning
 from tests.interfaces.dashboard.tour import Things, addresses, showroom_things
@@ -54,9 +54,9 @@ def site(shown: tuple[Served, Things]) -> Served:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_no_page_has_a_serious_or_critical_violation(
-    axe: str, shown: tuple[Served, Things], desk: Desk, part: int
+    axe: str, shown: tuple[Served, Things], site_windows: SiteWindows, part: int
 ) -> None:
-    stranger, person, wrong = desk.window(role=None), desk.window(), []
+    stranger, person, wrong = site_windows.window(role=None), site_windows.window(), []
     for path in PATHS[part::PARTS]:
         window = stranger if path == "/sign-in" else person
         for address in addresses(path, shown[1]):
@@ -72,8 +72,8 @@ def test_no_page_has_a_serious_or_critical_violation(
     assert wrong == []
 
 
-def test_an_inaccessible_element_is_detected(axe: str, desk: Desk) -> None:
-    page = desk.window().open("/")
+def test_an_inaccessible_element_is_detected(axe: str, site_windows: SiteWindows) -> None:
+    page = site_windows.window().open("/")
     page.evaluate(axe)
     page.evaluate("document.querySelector('main').append(document.createElement('button'))")
     assert any("button-name" in each for each in page.evaluate(_JUDGE))

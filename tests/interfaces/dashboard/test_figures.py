@@ -22,7 +22,7 @@ SLOW = 0.5
 PATIENCE = 60.0
 
 
-class Desk:
+class StatsHarness:
     """Figures that take a set time to compute, with a count of computations."""
 
     def __init__(self, threads: int = 2) -> None:
@@ -59,125 +59,127 @@ async def wait_until(true: Callable[[], bool]) -> None:
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    made = Desk()
+def harness() -> Iterator[StatsHarness]:
+    made = StatsHarness()
     yield made
     made.may_end.set()
     made.threads.close()
 
 
-def test_quick_figures_are_computed_for_every_request(desk: Desk) -> None:
-    desk.takes = QUICK / 2
-    assert [desk.look(), desk.look(new=True), desk.look()] == [1, 2, 3]
+def test_quick_figures_are_computed_for_every_request(harness: StatsHarness) -> None:
+    harness.takes = QUICK / 2
+    assert [harness.look(), harness.look(new=True), harness.look()] == [1, 2, 3]
 
 
-def test_slow_figures_are_reused_for_a_while(desk: Desk) -> None:
-    assert [desk.look(), desk.look(), desk.look()] == [1, 1, 1]
-    assert desk.made == 1
+def test_slow_figures_are_reused_for_a_while(harness: StatsHarness) -> None:
+    assert [harness.look(), harness.look(), harness.look()] == [1, 1, 1]
+    assert harness.made == 1
 
 
-def test_an_outdated_figure_is_refreshed_in_the_background(desk: Desk) -> None:
-    assert desk.look() == 1
-    desk.later(SLOW * REST + 0.1)
-    desk.may_end.clear()
-    assert [desk.look(), desk.look()] == [1, 1]  # the second computation is running and blocked
-    asyncio.run(wait_until(lambda: desk.made == 2))
-    desk.may_end.set()
-    desk.settle()
-    assert desk.look() == 2
+def test_an_outdated_figure_is_refreshed_in_the_background(harness: StatsHarness) -> None:
+    assert harness.look() == 1
+    harness.later(SLOW * REST + 0.1)
+    harness.may_end.clear()
+    assert [harness.look(), harness.look()] == [1, 1]  # the second computation is running and blocked
+    asyncio.run(wait_until(lambda: harness.made == 2))
+    harness.may_end.set()
+    harness.settle()
+    assert harness.look() == 2
 
 
-def test_a_figure_beyond_its_maximum_age_is_not_shown(desk: Desk) -> None:
-    assert desk.look() == 1
-    desk.later(KEPT)
-    assert desk.look() == 2
+def test_a_figure_beyond_its_maximum_age_is_not_shown(harness: StatsHarness) -> None:
+    assert harness.look() == 1
+    harness.later(KEPT)
+    assert harness.look() == 2
 
 
-def test_an_action_invalidates_cached_figures(desk: Desk) -> None:
-    assert desk.look() == 1
-    desk.figures.acted()
-    assert desk.look() == 2
+def test_an_action_invalidates_cached_figures(harness: StatsHarness) -> None:
+    assert harness.look() == 1
+    harness.figures.acted()
+    assert harness.look() == 2
 
 
-def test_a_computation_that_began_before_an_action_is_not_cached(desk: Desk) -> None:
-    async def meanwhile() -> list[int]:
-        desk.may_end.clear()
-        first = asyncio.create_task(desk.figures.of(KEY, desk.ask))
-        await wait_until(lambda: desk.made == 1)
-        desk.figures.acted()
-        second = asyncio.create_task(desk.figures.of(KEY, desk.ask))
-        await wait_until(lambda: desk.made == 2)
-        desk.may_end.set()
+def test_a_computation_that_began_before_an_action_is_not_cached(harness: StatsHarness) -> None:
+    async def ask_twice() -> list[int]:
+        harness.may_end.clear()
+        first = asyncio.create_task(harness.figures.of(KEY, harness.ask))
+        await wait_until(lambda: harness.made == 1)
+        harness.figures.acted()
+        second = asyncio.create_task(harness.figures.of(KEY, harness.ask))
+        await wait_until(lambda: harness.made == 2)
+        harness.may_end.set()
         return [await first, await second]
 
-    assert asyncio.run(meanwhile()) == [1, 2]
-    assert desk.look() == 2
+    assert asyncio.run(ask_twice()) == [1, 2]
+    assert harness.look() == 2
 
 
-def test_the_script_gets_new_figures_only_or_must_retry(desk: Desk) -> None:
-    assert desk.look(new=True) == 1
+def test_the_script_gets_new_figures_only_or_must_retry(harness: StatsHarness) -> None:
+    assert harness.look(new=True) == 1
     with pytest.raises(StatsPending):
-        desk.look(new=True)
-    desk.later(SLOW * REST + 0.1)
-    assert desk.look(new=True) == 2
+        harness.look(new=True)
+    harness.later(SLOW * REST + 0.1)
+    assert harness.look(new=True) == 2
 
 
-def test_concurrent_requests_with_equal_change_counts_share_a_computation(desk: Desk) -> None:
+def test_concurrent_requests_with_equal_change_counts_share_a_computation(harness: StatsHarness) -> None:
     async def crowd() -> list[int]:
-        desk.may_end.clear()
-        tasks = [asyncio.create_task(desk.figures.of(KEY, desk.ask, heard=heard)) for heard in (1, 1, 2, 1)]
-        await wait_until(lambda: desk.made == 2)
-        desk.may_end.set()
+        harness.may_end.clear()
+        tasks = [
+            asyncio.create_task(harness.figures.of(KEY, harness.ask, heard=heard)) for heard in (1, 1, 2, 1)
+        ]
+        await wait_until(lambda: harness.made == 2)
+        harness.may_end.set()
         return [await task for task in tasks]
 
     found = asyncio.run(crowd())
     assert found[0] == found[1] == found[3] != found[2]
 
 
-def test_a_cancelled_request_does_not_cancel_the_computation_of_others(desk: Desk) -> None:
+def test_a_cancelled_request_does_not_cancel_the_computation_of_others(harness: StatsHarness) -> None:
     async def leave() -> int:
-        desk.may_end.clear()
-        first = asyncio.create_task(desk.figures.of(KEY, desk.ask))
-        second = asyncio.create_task(desk.figures.of(KEY, desk.ask))
-        await wait_until(lambda: desk.made == 1)
+        harness.may_end.clear()
+        first = asyncio.create_task(harness.figures.of(KEY, harness.ask))
+        second = asyncio.create_task(harness.figures.of(KEY, harness.ask))
+        await wait_until(lambda: harness.made == 1)
         first.cancel()
-        desk.may_end.set()
+        harness.may_end.set()
         return await second
 
     assert asyncio.run(leave()) == 1
 
 
-def test_an_error_reaches_the_waiting_request_and_keeps_the_cached_figure(desk: Desk) -> None:
+def test_an_error_reaches_the_waiting_request_and_keeps_the_cached_figure(harness: StatsHarness) -> None:
     def wrong() -> int:
         raise ValueError("the store is away")
 
     with pytest.raises(ValueError, match="away"):
-        asyncio.run(desk.figures.of(KEY, wrong))
-    assert desk.look() == 1
-    desk.later(SLOW * REST + 0.1)
-    assert asyncio.run(desk.figures.of(KEY, wrong)) == 1
-    desk.settle()
-    assert asyncio.run(desk.figures.of(KEY, wrong)) == 1
+        asyncio.run(harness.figures.of(KEY, wrong))
+    assert harness.look() == 1
+    harness.later(SLOW * REST + 0.1)
+    assert asyncio.run(harness.figures.of(KEY, wrong)) == 1
+    harness.settle()
+    assert asyncio.run(harness.figures.of(KEY, wrong)) == 1
 
 
 def test_a_background_refresh_does_not_take_the_last_thread() -> None:
-    desk = Desk(threads=1)
+    harness = StatsHarness(threads=1)
     try:
-        assert desk.look() == 1
-        desk.later(SLOW * REST + 0.1)
+        assert harness.look() == 1
+        harness.later(SLOW * REST + 0.1)
         busy = threading.Event()
-        held = desk.threads.begin(lambda: busy.wait(PATIENCE))
+        held = harness.threads.begin(lambda: busy.wait(PATIENCE))
         assert held is not None
-        assert desk.look() == 1
-        assert desk.made == 1
+        assert harness.look() == 1
+        assert harness.made == 1
         with pytest.raises(StatsPending):
-            desk.look(new=True)
+            harness.look(new=True)
         busy.set()
         assert held.result(PATIENCE)
     finally:
-        desk.threads.close()
+        harness.threads.close()
     with pytest.raises(Problem):
-        desk.threads.begin(desk.ask)
+        harness.threads.begin(harness.ask)
 
 
 def test_the_overview_of_a_slow_store_is_cached_until_an_action() -> None:

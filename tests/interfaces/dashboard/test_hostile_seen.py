@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.interfaces.dashboard.browser import Desk, Served, apart, served
+from tests.interfaces.dashboard.browser import Served, SiteWindows, apart, served
 from tests.interfaces.dashboard.planting import World
 
 from tidemill.dashboard.site import all_pages
@@ -35,9 +35,11 @@ def site(world: tuple[World, Served]) -> Served:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_no_page_runs_a_hostile_text_or_overflows(world: tuple[World, Served], desk: Desk, part: int) -> None:
+def test_no_page_runs_a_hostile_text_or_overflows(
+    world: tuple[World, Served], site_windows: SiteWindows, part: int
+) -> None:
     made, _ = world
-    window, wrong = desk.window(), []
+    window, wrong = site_windows.window(), []
     for path in PATHS[part::PARTS]:
         for address in made.addresses(path):
             page = window.open(address, wait="domcontentloaded")
@@ -51,8 +53,8 @@ def test_no_page_runs_a_hostile_text_or_overflows(world: tuple[World, Served], d
     assert wrong == []
 
 
-def test_overflow_and_injected_scripts_are_detected(desk: Desk) -> None:
-    window = desk.window()
+def test_overflow_and_injected_scripts_are_detected(site_windows: SiteWindows) -> None:
+    window = site_windows.window()
     page = window.open("/")
     assert (window.overflow(), window.hits()) == ([], [])
     page.evaluate("""() => {

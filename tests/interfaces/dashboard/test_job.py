@@ -169,7 +169,7 @@ def test_a_waiting_job_is_rescheduled_and_changed_on_its_page(shop: House) -> No
     (job,) = put(shop.app)
     page = person.send(f"/jobs/{job.id}", "/change", queue="fast", priority="9")
     assert "The job is in queue fast with priority 9." in page
-    assert job.refresh().facts.priority == 9
+    assert job.refresh().row.priority == 9
     page = person.send(f"/jobs/{job.id}", "/reschedule", at="2h")
     assert "The job is due at" in page
     assert job.refresh().status.value == "scheduled"

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from playwright.sync_api import Page, expect
-from tests.interfaces.dashboard.browser import PATIENCE, Desk, Served, served
+from tests.interfaces.dashboard.browser import PATIENCE, Served, SiteWindows, served
 from tests.interfaces.rest.kit import declare
 
 from tidemill import App, Context, JobState
@@ -68,13 +68,13 @@ def badge(page: Page) -> str:
 
 
 @BOTH
-def test_a_failed_job_is_found_and_retried(desk: Desk, script: bool) -> None:
-    site = desk.site
+def test_a_failed_job_is_found_and_retried(site_windows: SiteWindows, script: bool) -> None:
+    site = site_windows.site
     job = site.enqueue("fail", words="no such address: lighthouse")
     site.enqueue("fail", words="something else")
     site.enqueue("send", to="ada")
     site.drain()
-    page = desk.window(role="operator", script=script).open("/jobs")
+    page = site_windows.window(role="operator", script=script).open("/jobs")
     page.get_by_label("failed", exact=True).check()
     page.get_by_label("Text", exact=True).fill("LIGHTHOUSE")
     page.get_by_role("button", name="Find").click()
@@ -88,11 +88,11 @@ def test_a_failed_job_is_found_and_retried(desk: Desk, script: bool) -> None:
     assert job.refresh().status is JobState.PENDING
 
 
-def test_a_running_job_is_watched_to_its_end(desk: Desk, gate: Gate) -> None:
-    site = desk.site
+def test_a_running_job_is_watched_to_its_end(site_windows: SiteWindows, gate: Gate) -> None:
+    site = site_windows.site
     with site.app.worker(grace=0.1):
         job = site.enqueue("long")
-        page = desk.window(role="viewer").open(f"/jobs/{job.id}")
+        page = site_windows.window(role="viewer").open(f"/jobs/{job.id}")
         page.evaluate("window.same = true")
         expect(page.locator("main .badge").first).to_have_text("running")
         for number in range(4):
@@ -105,12 +105,12 @@ def test_a_running_job_is_watched_to_its_end(desk: Desk, gate: Gate) -> None:
 
 
 @BOTH
-def test_a_paused_queue_shows_in_another_window_at_once(desk: Desk, script: bool) -> None:
-    site = desk.site
+def test_a_paused_queue_shows_in_another_window_at_once(site_windows: SiteWindows, script: bool) -> None:
+    site = site_windows.site
     job = site.enqueue("send", to="ada")
-    other = desk.window(role="viewer").open("/queues")
+    other = site_windows.window(role="viewer").open("/queues")
     other.evaluate("window.same = true")
-    page = desk.window(role="operator", script=script).open("/queues")
+    page = site_windows.window(role="operator", script=script).open("/queues")
     _pause(page, "mail", "letters are wrong")
     expect(page.locator("main")).to_contain_text("letters are wrong")
     expect(other.locator("main")).to_contain_text("letters are wrong")
@@ -131,15 +131,15 @@ def _pause(page: Page, queue: str, reason: str) -> None:
     row.get_by_role("button", name="Pause").click()
 
 
-def test_input_is_kept_while_the_page_updates(desk: Desk) -> None:
-    site = desk.site
+def test_input_is_kept_while_the_page_updates(site_windows: SiteWindows) -> None:
+    site = site_windows.site
     site.enqueue("send", to="ada")
-    page = desk.window(role="operator").open("/queues")
+    page = site_windows.window(role="operator").open("/queues")
     row = page.locator("tr", has=page.get_by_role("link", name="mail", exact=True)).first
     row.locator("summary").click()
     row.get_by_label(re.compile("^Reason")).fill("letters are")
     page.keyboard.press("Tab")
-    other = desk.window(role="viewer").open("/queues")
+    other = site_windows.window(role="viewer").open("/queues")
     site.enqueue("send", to="grace")
     expect(other.get_by_role("cell", name="2", exact=True).first).to_be_visible()
     expect(row.get_by_label(re.compile("^Reason"))).to_have_value("letters are")
@@ -149,9 +149,9 @@ def test_input_is_kept_while_the_page_updates(desk: Desk) -> None:
 
 
 @BOTH
-def test_a_schedule_is_created_and_fires(desk: Desk, script: bool) -> None:
-    site = desk.site
-    page = desk.window(role="admin", script=script).open("/schedules")
+def test_a_schedule_is_created_and_fires(site_windows: SiteWindows, script: bool) -> None:
+    site = site_windows.site
+    page = site_windows.window(role="admin", script=script).open("/schedules")
     page.get_by_role("link", name="New schedule").click()
     page.locator("#f-key").fill("every-second")
     page.locator("#f-task").select_option("send")
@@ -177,11 +177,11 @@ def test_a_schedule_is_created_and_fires(desk: Desk, script: bool) -> None:
 
 
 @BOTH
-def test_a_review_is_approved_with_a_comment(desk: Desk, script: bool) -> None:
-    site = desk.site
+def test_a_review_is_approved_with_a_comment(site_windows: SiteWindows, script: bool) -> None:
+    site = site_windows.site
     job = site.enqueue("look", what="the cover")
     site.drain()
-    page = desk.window(role="operator", script=script).open("/")
+    page = site_windows.window(role="operator", script=script).open("/")
     page.locator(".tile.s-review_needed").click()
     page.locator("tbody tr").first.get_by_role("link").first.click()
     expect(page.locator("main")).to_contain_text("is this right?")
@@ -193,12 +193,14 @@ def test_a_review_is_approved_with_a_comment(desk: Desk, script: bool) -> None:
 
 
 @BOTH
-def test_all_matching_jobs_are_cancelled_after_their_number_is_shown(desk: Desk, script: bool) -> None:
-    site = desk.site
+def test_all_matching_jobs_are_cancelled_after_their_number_is_shown(
+    site_windows: SiteWindows, script: bool
+) -> None:
+    site = site_windows.site
     for number in range(60):
         site.enqueue("send", {"delay": timedelta(hours=1)}, to=f"reader {number}")
     kept = site.enqueue("talk", {"delay": timedelta(hours=1)}, lines=1)
-    page = desk.window(role="operator", script=script).open("/jobs?task=send")
+    page = site_windows.window(role="operator", script=script).open("/jobs?task=send")
     page.get_by_role("link", name=re.compile("^All matching jobs")).click()
     page.get_by_role("link", name="cancel", exact=True).click()
     expect(page.locator("h1")).to_contain_text("60")
@@ -210,15 +212,17 @@ def test_all_matching_jobs_are_cancelled_after_their_number_is_shown(desk: Desk,
     assert kept.refresh().status is JobState.SCHEDULED
 
 
-def test_jobs_selected_by_keyboard_are_cancelled_while_the_list_stays_unchanged(desk: Desk) -> None:
-    site = desk.site
+def test_jobs_selected_by_keyboard_are_cancelled_while_the_list_stays_unchanged(
+    site_windows: SiteWindows,
+) -> None:
+    site = site_windows.site
     jobs = [site.enqueue("send", {"delay": timedelta(hours=1)}, to=f"reader {number}") for number in range(4)]
-    page = desk.window(role="operator").open("/jobs")
+    page = site_windows.window(role="operator").open("/jobs")
     expect(page.locator("tbody tr")).to_have_count(4)
     for key in ("j", "x", "j", "j", "x", "k"):
         page.keyboard.press(key)
     expect(page.locator("[data-selected]")).to_have_text("2")
-    other = desk.window(role="viewer").open("/jobs")
+    other = site_windows.window(role="viewer").open("/jobs")
     site.enqueue("send", {"delay": timedelta(hours=1)}, to="one more")
     expect(other.locator("tbody tr")).to_have_count(5)
     expect(page.locator("tbody tr")).to_have_count(4)
@@ -230,10 +234,10 @@ def test_jobs_selected_by_keyboard_are_cancelled_while_the_list_stays_unchanged(
     assert states == [JobState.CANCELLED, JobState.SCHEDULED, JobState.CANCELLED, JobState.SCHEDULED]
 
 
-def test_shortcuts_search_move_and_open(desk: Desk) -> None:
-    site = desk.site
+def test_shortcuts_search_move_and_open(site_windows: SiteWindows) -> None:
+    site = site_windows.site
     jobs = [site.enqueue("send", to=f"reader {number}") for number in range(3)]
-    window = desk.window(role="viewer")
+    window = site_windows.window(role="viewer")
     window.page.clock.set_fixed_time(
         datetime.now(UTC)
     )  # so that both keys count as one shortcut on a slow machine
@@ -252,12 +256,12 @@ def test_shortcuts_search_move_and_open(desk: Desk) -> None:
 
 
 @BOTH
-def test_a_viewer_sees_no_buttons_that_change_anything(desk: Desk, script: bool) -> None:
-    site = desk.site
+def test_a_viewer_sees_no_buttons_that_change_anything(site_windows: SiteWindows, script: bool) -> None:
+    site = site_windows.site
     failed, review = site.enqueue("fail", words="gone"), site.enqueue("look", what="x")
     site.drain()
     schedule = site.app.schedules.add("send", "0 6 * * *", "letters", args={"to": "ada"})
-    window = desk.window(role="viewer", script=script)
+    window = site_windows.window(role="viewer", script=script)
     for path in (
         "/", "/jobs", "/errors", f"/jobs/{failed.id}", f"/jobs/{review.id}", "/schedules", f"/schedules/{schedule.id}", "/tasks",
         "/tasks/send", "/queues", "/workers", "/tenants",
@@ -281,10 +285,10 @@ def _until(true: object, page: Page) -> None:
 
 
 @pytest.mark.parametrize("role", ["viewer", "operator", "super_admin"])
-def test_rows_of_the_jobs_page_change_while_it_is_open(desk: Desk, role: str) -> None:
-    site = desk.site
+def test_rows_of_the_jobs_page_change_while_it_is_open(site_windows: SiteWindows, role: str) -> None:
+    site = site_windows.site
     first = site.enqueue("send", to="ada")
-    page = desk.window(role=role).open("/jobs")
+    page = site_windows.window(role=role).open("/jobs")
     row = page.locator(f'tr[data-href$="{first.id}"]')
     expect(row.locator(".badge")).to_have_text("pending")
     site.drain()
@@ -293,9 +297,9 @@ def test_rows_of_the_jobs_page_change_while_it_is_open(desk: Desk, role: str) ->
     expect(page.locator("tbody tr").first).to_have_attribute("data-href", re.compile(str(second.id)))
 
 
-def test_the_jobs_page_fetches_little_while_a_thousand_jobs_change(desk: Desk) -> None:
-    site = desk.site
-    page = desk.window(role="operator").open("/jobs")
+def test_the_jobs_page_fetches_little_while_a_thousand_jobs_change(site_windows: SiteWindows) -> None:
+    site = site_windows.site
+    page = site_windows.window(role="operator").open("/jobs")
     fetched: list[int] = []
     page.on("requestfinished", lambda request: fetched.append(request.sizes()["responseBodySize"]))
     changes, rounds, lags = 1_000, 20, []

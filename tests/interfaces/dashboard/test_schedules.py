@@ -353,7 +353,7 @@ def test_a_schedule_is_changed_by_its_form_and_cleared_options_are_reset(shop: H
     assert "is saved and effective immediately" in page
     found = shop.app.schedules.get(made.id, tenant="acme")
     assert found.trigger == Daily("06:00")
-    assert found.facts.misfire == {"all": 7}
+    assert found.row.misfire == {"all": 7}
     assert (found.options["queue"], found.options["priority"], found.options["tags"]) == ("mail", 7, [])
 
 
@@ -372,7 +372,7 @@ def test_a_schedule_declared_in_code_cannot_be_changed_or_removed(shop: House) -
 
 def test_an_unreadable_schedule_shows_why(shop: House) -> None:
     made = added(shop)
-    shop.app.store.put_schedules([replace(made.facts, trigger={"format": 99})])
+    shop.app.store.put_schedules([replace(made.row, trigger={"format": 99})])
     person = shop.person("viewer", "acme")
     assert "broken" in person.open("/schedules?status=broken")
     page = person.open(f"/schedules/{made.id}")

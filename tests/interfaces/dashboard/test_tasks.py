@@ -113,10 +113,10 @@ def test_the_form_enqueues_a_job_and_leads_to_its_page(shop: House) -> None:
     )  # fmt: skip
     (job,) = shop.app.jobs.list(tenant="acme").items
     assert where == f"/jobs/{job.id}"
-    assert job.facts.args == '{"to":"ada","size":3}'
-    assert (job.facts.queue, job.facts.priority, job.facts.state) == ("slow", 5, JobState.SCHEDULED)
-    assert job.facts.run_at - job.facts.created_at >= timedelta(minutes=119)
-    assert job.facts.details.tags == ("a", "b")
+    assert job.row.args == '{"to":"ada","size":3}'
+    assert (job.row.queue, job.row.priority, job.row.state) == ("slow", 5, JobState.SCHEDULED)
+    assert job.row.run_at - job.row.created_at >= timedelta(minutes=119)
+    assert job.row.details.tags == ("a", "b")
 
 
 def test_a_user_of_all_tenants_enqueues_for_the_selected_tenant(shop: House) -> None:

@@ -24,7 +24,7 @@ def test_an_invalid_number_in_a_url_is_rejected_with_a_message(shop: House, addr
     assert "give a whole number from" in page
 
 
-@pytest.mark.parametrize("word", ["path", "self", "query", "changes", "tenant_", "visit"])
+@pytest.mark.parametrize("word", ["path", "self", "query", "changes", "tenant_", "request"])
 @pytest.mark.parametrize(("address", "status"), [("/", 200), ("/jobs", 200), ("/nowhere", 404)])
 def test_a_url_may_contain_any_query_parameter(shop: House, address: str, status: int, word: str) -> None:
     page = shop.person().open(f"{address}?{word}=x", status=status)

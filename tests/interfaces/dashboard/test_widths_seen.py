@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import expect
-from tests.interfaces.dashboard.browser import PATIENCE, Desk, Served, Window, apart, served
+from tests.interfaces.dashboard.browser import PATIENCE, Served, SiteWindows, Window, apart, served
 from tests.interfaces.dashboard.showroom import Showroom, beginning
 from tests.interfaces.dashboard.tour import Things, addresses, showroom_things
 
@@ -62,9 +62,11 @@ def wrong_at(window: Window, address: str) -> list[str]:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_no_page_scrolls_sideways(shown: tuple[Served, Things | None], desk: Desk, part: int) -> None:
+def test_no_page_scrolls_sideways(
+    shown: tuple[Served, Things | None], site_windows: SiteWindows, part: int
+) -> None:
     _, things = shown
-    person, stranger, wrong = desk.window(), desk.window(role=None), []
+    person, stranger, wrong = site_windows.window(), site_windows.window(role=None), []
     for path in PATHS[part::PARTS]:
         if things is None and "{" in path:
             continue
@@ -74,8 +76,8 @@ def test_no_page_scrolls_sideways(shown: tuple[Served, Things | None], desk: Des
 
 
 @pytest.mark.parametrize("shown", ["empty"], indirect=True)
-def test_an_element_that_is_too_wide_is_detected(desk: Desk) -> None:
-    window = desk.window()
+def test_an_element_that_is_too_wide_is_detected(site_windows: SiteWindows) -> None:
+    window = site_windows.window()
     window.page.add_init_script("""addEventListener("DOMContentLoaded", () => {
         const card = document.createElement("div");
         card.className = "card nowrap";
@@ -89,8 +91,8 @@ def test_an_element_that_is_too_wide_is_detected(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("shown", ["empty"], indirect=True)
-def test_the_menu_follows_a_window_that_becomes_narrow_or_wide(desk: Desk) -> None:
-    page = desk.window().open("/")
+def test_the_menu_follows_a_window_that_becomes_narrow_or_wide(site_windows: SiteWindows) -> None:
+    page = site_windows.window().open("/")
     link = page.get_by_role("link", name="Jobs", exact=True)
     expect(link).to_be_visible()
     page.set_viewport_size({"width": 360, "height": 800})
@@ -101,12 +103,14 @@ def test_the_menu_follows_a_window_that_becomes_narrow_or_wide(desk: Desk) -> No
 
 @pytest.mark.parametrize("shown", ["full"], indirect=True)
 @pytest.mark.parametrize("names", ["usual", "long"])
-def test_the_jobs_table_never_scrolls_inside_its_card(site: Served, desk: Desk, names: str) -> None:
+def test_the_jobs_table_never_scrolls_inside_its_card(
+    site: Served, site_windows: SiteWindows, names: str
+) -> None:
     if names == "long":
         word = "a_name_that_is_as_long_as_names_in_large_applications_become"
         jobs = [NewJob(new_id(), word, queue=f"{word}{n}", tenant=f"{word}{n}") for n in range(3)]
         apart(lambda: site.app.store.enqueue(jobs))
-    page = desk.window().open("/jobs")
+    page = site_windows.window().open("/jobs")
     wide = "[...document.querySelectorAll('.scroll')].map((each) => each.scrollWidth - each.clientWidth)"
     cut = "[...document.querySelectorAll('.jobs td')].filter((each) => each.scrollWidth > each.clientWidth + 1).length"
     for width in (360, 768, 961, 1024, 1100, 1160, 1169, 1263, 1265, 1280, 1440):
@@ -115,13 +119,13 @@ def test_the_jobs_table_never_scrolls_inside_its_card(site: Served, desk: Desk, 
 
 
 @pytest.mark.parametrize("shown", ["full"], indirect=True)
-def test_a_tenant_name_in_the_audit_log_is_not_wrapped(site: Served, desk: Desk) -> None:
+def test_a_tenant_name_in_the_audit_log_is_not_wrapped(site: Served, site_windows: SiteWindows) -> None:
     def act() -> None:
         with site.app.tenant("default"):
             site.app.schedules.add("remind", "0 2 * * *", "nightly", args={"who": "ada"})
 
     apart(act)
-    page = desk.window().open("/audit")
+    page = site_windows.window().open("/audit")
     cell = page.locator("table.audit td[data-label=Tenant]", has_text="default").first
     for width in (961, 1024, 1169, 1440):
         page.set_viewport_size({"width": width, "height": 900})
@@ -132,8 +136,8 @@ def test_a_tenant_name_in_the_audit_log_is_not_wrapped(site: Served, desk: Desk)
 
 
 @pytest.mark.parametrize("shown", ["full"], indirect=True)
-def test_a_scheduled_job_on_a_card_shows_when_it_is_due(desk: Desk) -> None:
-    page = desk.window().open("/jobs?status=scheduled")
+def test_a_scheduled_job_on_a_card_shows_when_it_is_due(site_windows: SiteWindows) -> None:
+    page = site_windows.window().open("/jobs?status=scheduled")
     page.set_viewport_size({"width": 360, "height": 800})
     due = page.locator("table.jobs td[data-label=Is]").first
     expect(due).to_be_visible()

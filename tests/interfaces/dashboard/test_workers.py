@@ -7,7 +7,7 @@ from datetime import timedelta
 from tests.interfaces.dashboard.crowd import HOUR, claim, join, lead, post, words
 from tests.interfaces.dashboard.kit import House
 
-from tidemill.domain.cluster import holder_facts
+from tidemill.domain.cluster import holder_data
 from tidemill.ids import new_id
 
 
@@ -111,7 +111,7 @@ def test_the_lease_of_a_supervisor_links_to_its_workers_and_back(shop: House) ->
     store, holder = shop.app.store, new_id()
     lease = store.acquire("duties", holder, ttl=HOUR)
     assert lease is not None
-    facts = {"holder": holder_facts("mill-7", [worker.id for worker in workers]), "duties": {}}
+    facts = {"holder": holder_data("mill-7", [worker.id for worker in workers]), "duties": {}}
     assert store.renew("duties", holder, lease.term, ttl=HOUR, metadata=facts)
     person = shop.person("admin")
     page = person.open("/workers")

@@ -71,25 +71,25 @@ class BoundTask(Generic[P, R, C]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Enqueue one job; returns when the job is durable."""
-        (facts,) = self._client.enqueuer.enqueue(self._declared, self._call, [(args, kwargs)])
-        return Job(self._client, facts, self._call.store)
+        (job,) = self._client.enqueuer.enqueue(self._declared, self._call, [(args, kwargs)])
+        return Job(self._client, job, self._call.store)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Enqueue one job asynchronously; concurrent calls share a commit."""
-        (facts,) = await self._client.enqueuer.aenqueue(self._declared, self._call, [(args, kwargs)])
-        return Job(self._client, facts, self._call.store)
+        (job,) = await self._client.enqueuer.aenqueue(self._declared, self._call, [(args, kwargs)])
+        return Job(self._client, job, self._call.store)
 
     def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Job[R]]:
         """Enqueue many jobs, one for each dictionary of arguments; all of them or none."""
         found = self._client.enqueuer.enqueue(self._declared, self._call, [((), call) for call in calls])
-        return [Job(self._client, facts, self._call.store) for facts in found]
+        return [Job(self._client, job, self._call.store) for job in found]
 
     async def aenqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Job[R]]:
         """Enqueue many jobs asynchronously; all of them or none."""
         found = await self._client.enqueuer.aenqueue(
             self._declared, self._call, [((), call) for call in calls]
         )
-        return [Job(self._client, facts, self._call.store) for facts in found]
+        return [Job(self._client, job, self._call.store) for job in found]
 
     def using(self, **options: Unpack[CallKeywords]) -> BoundTask[P, R, C]:
         """Return a copy of this task with these options for its jobs; other options stay unchanged."""
@@ -123,9 +123,9 @@ class Recipe:
 
 
 def _over(profile: CallOptions, own: CallOptions) -> CallOptions:
-    said = {
+    options = {
         name: getattr(own, name)
         for name in CallOptions.__dataclass_fields__
         if getattr(own, name) != getattr(NO_OPTIONS, name)
     }
-    return profile.merged(said)
+    return profile.merged(options)

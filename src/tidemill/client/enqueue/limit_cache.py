@@ -43,7 +43,7 @@ class LimitCache:
         self._rules: dict[str, Rule] | None = None
         self._tasks: frozenset[str] = frozenset()
         self._depths: dict[str, Rule] = {}
-        self._said: dict[str, Rule] = {}  # rules stored by this client, to be stored again if they are lost
+        self._stored: dict[str, Rule] = {}  # rules stored by this client, to be stored again if they are lost
         self._declared: dict[str, Declared] = {}
         self._counted: dict[Place, tuple[int, float]] = {}
         self._ceilings: dict[str, int] = {}  # highest allowed priority by tenant
@@ -124,10 +124,10 @@ class LimitCache:
         A rule is lost if its transaction was rolled back, or if a person removed it without knowing that the code
         declares it. Rules that others have declared differently are left unchanged.
         """
-        wanted = {**self._own, **self._said}
+        wanted = {**self._own, **self._stored}
         known = self._rules or {}
         self._write(
-            [rule for name, rule in wanted.items() if name not in self._said or is_lifted(known.get(name))],
+            [rule for name, rule in wanted.items() if name not in self._stored or is_lifted(known.get(name))],
             change=False,
         )
 
@@ -146,7 +146,7 @@ class LimitCache:
         with self._lock:
             self._rules = {**(self._rules or {}), **{rule.name: rule for rule in changed}}
             self._sort()
-            self._said |= chosen
+            self._stored |= chosen
         return left
 
     # Jobs --------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,6 @@ from tidemill.domain.bounds import check_text
 from tidemill.domain.decide import Action, expected, move
 from tidemill.domain.filters import LOOK, JobFilter, Page, Sort, encode_cursor
 from tidemill.domain.job import CHANGEABLE, JobRow
-from tidemill.domain.job import JobRow as Facts
 from tidemill.domain.schedules import Definition
 from tidemill.domain.states import ENDED, HELD, JobState
 from tidemill.errors import BadFilter, BadSettings, JobNotFound
@@ -65,13 +64,13 @@ def resolve(store: Store, text: str, *, tenant: str) -> UUID:
         raise BadSettings(f"{text!r} is too short for a job id; give at least {LEAST} characters", id=text)
     found = {job.id: job for job in _with_prefix(store, digits, tenant)}
     prefixed = len(found)
-    ending, whole = _with_suffix(store, digits, tenant)
+    ending, everything = _with_suffix(store, digits, tenant)
     found |= {job.id: job for job in ending}
     if not found:
-        raise JobNotFound(_nothing(text, whole=whole), id=text)
+        raise JobNotFound(_nothing(text, everything=everything), id=text)
     if len(found) > 1:
         raise BadSettings(_ambiguous(text, list(found.values())), id=text)
-    if not prefixed and not whole and len(digits) < LEAST_SUFFIX:
+    if not prefixed and not everything and len(digits) < LEAST_SUFFIX:
         raise BadSettings(
             f"{text!r} may be the end of several ids, as the store has more than {LOOK:,} jobs; "
             f"give at least {LEAST_SUFFIX} characters",
@@ -91,15 +90,15 @@ def _with_prefix(store: Store, digits: str, tenant: str) -> list[JobRow]:
 def _with_suffix(store: Store, digits: str, tenant: str) -> tuple[list[JobRow], bool]:
     """Return the jobs whose id ends with these digits, and whether every job of the store was searched."""
     page = store.jobs(JobFilter(tenant, id_suffix=digits), limit=CANDIDATES + 1)
-    found, whole = page.items, page.next is None
-    if not whole:
+    found, everything = page.items, page.next is None
+    if not everything:
         found += store.jobs(JobFilter(tenant, states=ACTIVE, id_suffix=digits), limit=CANDIDATES + 1).items
     # A store that ignores this condition must not return another job.
-    return [job for job in found if job.id.hex.endswith(digits)], whole
+    return [job for job in found if job.id.hex.endswith(digits)], everything
 
 
-def _nothing(text: str, *, whole: bool) -> str:
-    if whole:
+def _nothing(text: str, *, everything: bool) -> str:
+    if everything:
         return f"no job has an id that begins or ends with {text!r}"
     return (
         f"no job has an id that begins with {text!r}, and neither the newest {LOOK:,} jobs nor the active ones "
@@ -201,7 +200,7 @@ def _deleted_at(row: Definition) -> float:
 TOGETHER = 5_000
 """Maximum number of jobs that a bulk action changes and audits in one transaction."""
 
-Batch = Sequence[Facts]
+Batch = Sequence[JobRow]
 Where = Mapping[str, Any]
 
 
@@ -255,7 +254,7 @@ class Jobs:
         if _is_empty(where.get("ids")):
             return Page([])
         page = target.jobs(wanted, sort=order, limit=limit, after=cursor)
-        return Page([Job(self._client, facts, store) for facts in page.items], page.next)
+        return Page([Job(self._client, row, store) for row in page.items], page.next)
 
     alist = async_twin(list)  # noqa: A003  (the method above)
 
@@ -307,24 +306,24 @@ class Jobs:
         Cancelling starts with the newest job, because workers start with the oldest.
         """
         check_text("reason", reason)
-        said = reason or "cancelled"
+        why = reason or "cancelled"
         target = self._client.store(store)
 
         def act(batch: Batch) -> Collection[UUID]:
-            return cancel_batch(target, batch, said)
+            return cancel_batch(target, batch, why)
 
         states = expected(Action.CANCEL) | HELD
         # Jobs enqueued from now on are newer than the first row read, so the rows can be streamed instead of read up
         # front.
         rows = self._found(where, store, states, sort="newest")
-        return self._each("cancelled", rows, where, store, act, asked, reason=said)
+        return self._each("cancelled", rows, where, store, act, asked, reason=why)
 
     def retry(self, /, *, store: str | None = None, asked: Where | None = None, **where: Any) -> Acted:
         """Give every ended job that matches another chain of attempts."""
         target = self._client.store(store)
 
         def act(batch: Batch) -> Collection[UUID]:
-            return target.move([move(facts, Action.RETRY, "retried manually") for facts in batch])
+            return target.move([move(row, Action.RETRY, "retried manually") for row in batch])
 
         rows = list(self._found(where, store, expected(Action.RETRY)))
         return self._each("retried", rows, where, store, act, asked)
@@ -334,7 +333,7 @@ class Jobs:
         target = self._client.store(store)
 
         def act(batch: Batch) -> Collection[UUID]:
-            return target.delete([facts.id for facts in batch], tenant=self._tenant(where.get("tenant")))
+            return target.delete([row.id for row in batch], tenant=self._tenant(where.get("tenant")))
 
         rows = list(self._found(where, store, ENDED))
         return self._each("deleted", rows, where, store, act, asked)
@@ -372,7 +371,7 @@ class Jobs:
 
     def _found(
         self, where: Where, store: str | None, states: frozenset[JobState], sort: str = "oldest"
-    ) -> Iterator[Facts]:
+    ) -> Iterator[JobRow]:
         """Yield the jobs that a bulk action applies to, in one of these states, without their arguments and results."""
         wanted = self._filter(where, store)
         if any(_is_empty(where.get(name)) for name in ("ids", "status", "task", "queue")):
@@ -383,12 +382,12 @@ class Jobs:
         if not narrowed:
             return iter(())
         rows = self.stream(batch=1000, sort=sort, store=store, **{**where, "status": narrowed})
-        return (replace(row.facts, args="", result=None) for row in rows)
+        return (replace(row.row, args="", result=None) for row in rows)
 
     def _each(
         self,
         verb: str,
-        rows: Iterable[Facts],
+        rows: Iterable[JobRow],
         where: Where,
         store: str | None,
         act: Callable[[Batch], Collection[UUID]],
@@ -404,14 +403,14 @@ class Jobs:
                 changed: set[UUID] = set()
                 for at in range(0, len(part), BATCH):
                     changed.update(act(part[at : at + BATCH]))
-                told = [facts for facts in part if facts.id in changed and not _asked_before(facts)]
+                told = [row for row in part if row.id in changed and not _asked_before(row)]
                 if told:
-                    before = {"status": dict(Counter(facts.state.value for facts in told))}
+                    before = {"status": dict(Counter(row.state.value for row in told))}
                     after = {
                         "filter": _words(asked or where),
                         "done": len(changed),
                         "skipped": len(part) - len(changed),
-                        "ids": [str(facts.id) for facts in told[:NAMED]],
+                        "ids": [str(row.id) for row in told[:NAMED]],
                         **more,
                     }
                     act_name, pin = f"jobs.{verb}", self._client.pin
@@ -422,13 +421,11 @@ class Jobs:
             target.notify(["ended", "cancel", "change"])
         return Acted(done, seen - done)
 
-    def _publish(self, verb: str, jobs: Sequence[Facts]) -> None:
+    def _publish(self, verb: str, jobs: Sequence[JobRow]) -> None:
         """Publish the action for each job, with the state that it led to."""
         states = {"cancelled": JobState.CANCELLED, "retried": JobState.PENDING}
-        held = [facts for facts in jobs if facts.state in HELD]
-        free = [
-            replace(facts, state=states.get(verb, facts.state)) for facts in jobs if facts.state not in HELD
-        ]
+        held = [row for row in jobs if row.state in HELD]
+        free = [replace(row, state=states.get(verb, row.state)) for row in jobs if row.state not in HELD]
         self._client.publish_acts(f"job.{verb}", free)
         self._client.publish_acts("job.cancel_requested", held)
 
@@ -482,17 +479,17 @@ def _value(given: object) -> str:
     return given if isinstance(given, str) else json.dumps(given)
 
 
-def _asked_before(facts: Facts) -> bool:
+def _asked_before(row: JobRow) -> bool:
     """Whether cancellation of a held job was requested before; a second request changes nothing."""
-    return facts.state in HELD and facts.cancel_reason is not None
+    return row.state in HELD and row.cancel_reason is not None
 
 
 def _words(where: Where) -> dict[str, object]:
     """Return a filter for the audit, with the number of ids in place of the ids."""
-    said = {name: plain(value) for name, value in where.items() if name != "ids"}
+    filters = {name: plain(value) for name, value in where.items() if name != "ids"}
     if "ids" in where:
-        said["ids"] = len(list(_several(where["ids"])))
-    return said
+        filters["ids"] = len(list(_several(where["ids"])))
+    return filters
 
 
 def _is_empty(given: Any) -> bool:

@@ -27,8 +27,7 @@ from tidemill.domain.bounds import check_text
 from tidemill.domain.decide import Action, move
 from tidemill.domain.durations import Duration, read_duration, read_when
 from tidemill.domain.filters import JobFilter, Sort
-from tidemill.domain.job import CHANGEABLE, Execution, LogEntry, levels_from
-from tidemill.domain.job import JobRow as Facts
+from tidemill.domain.job import CHANGEABLE, Execution, JobRow, LogEntry, levels_from
 from tidemill.domain.retention import ArchivedJob
 from tidemill.domain.states import ENDED, HELD, JobState
 from tidemill.errors import (
@@ -75,7 +74,7 @@ class Job(KnownJob[R]):
 
     def refresh(self) -> Job[R]:
         """Read the job again and return this handle with the new snapshot."""
-        self._facts = self._client.get(self.id, tenant=self.tenant, store=self._store)
+        self._row = self._client.get(self.id, tenant=self.tenant, store=self._store)
         return self
 
     arefresh = async_twin(refresh)
@@ -86,17 +85,17 @@ class Job(KnownJob[R]):
         ended, end = self._ending()
         try:
             try:
-                facts = ended.result(SILENT if seconds is None else min(seconds, SILENT))
+                row = ended.result(SILENT if seconds is None else min(seconds, SILENT))
             except FutureTimeout:
                 if seconds is not None and seconds <= SILENT:
                     raise
                 self._warn_of_waiting()
-                facts = ended.result(None if seconds is None else seconds - SILENT)
+                row = ended.result(None if seconds is None else seconds - SILENT)
         except FutureTimeout:
             raise self._late(timeout) from None
         finally:
             end()
-        return self._conclude(facts)
+        return self._conclude(row)
 
     async def aresult(self, timeout: Duration | None = WAIT) -> R:  # noqa: ASYNC109  (as in its twin)
         seconds = _seconds(timeout)
@@ -107,21 +106,21 @@ class Job(KnownJob[R]):
                 done, _ = await asyncio.wait([waiting], timeout=SILENT)
                 if not done:
                     await self._client.in_thread(self._warn_of_waiting)
-                facts = await waiting
+                row = await waiting
         except TimeoutError:
             raise await self._client.in_thread(self._late, timeout) from None
         finally:
             waiting.cancel()
             end()
-        if facts is None:
-            facts = await self._client.in_thread(self._left)
-        return self._conclude(facts)
+        if row is None:
+            row = await self._client.in_thread(self._left)
+        return self._conclude(row)
 
     def __await__(self) -> Generator[Any, None, R]:
         return self.aresult().__await__()
 
     def _late(self, timeout: Duration | None) -> WaitTimeout:
-        text = f"job {self.id} is still {self._facts.state} after {_seconds(timeout):g} seconds"
+        text = f"job {self.id} is still {self._row.state} after {_seconds(timeout):g} seconds"
         with contextlib.suppress(TidemillError):  # the store is unavailable, or the job was deleted
             text += ": " + " ".join(reason.text for reason in self.why())
         if hint := self._slot_hint():
@@ -131,7 +130,7 @@ class Job(KnownJob[R]):
     def _warn_of_waiting(self) -> None:
         """Log why the wait may never end: no worker is alive, or the waiting job holds the slot that this one needs."""
         try:
-            reason = next((each for each in self.why() if each.code in _HOPELESS), None)
+            reason = next((reason for reason in self.why() if reason.code in _HOPELESS), None)
         except TidemillError:
             return
         if reason is not None:
@@ -142,7 +141,7 @@ class Job(KnownJob[R]):
     def _slot_hint(self) -> str | None:
         """Return advice for a running job that waits for this one while this one has no slot."""
         waiting = current_job()
-        if waiting is None or self._facts.state not in (JobState.PENDING, JobState.CLAIMED):
+        if waiting is None or self._row.state not in (JobState.PENDING, JobState.CLAIMED):
             return None
         return (
             f"Job {waiting.job_id} waits for it and keeps its own slot: if every slot waits like that, nothing runs. "
@@ -153,78 +152,78 @@ class Job(KnownJob[R]):
         """Return why the job is not running, or how it ended; the most important reason first."""
         self.refresh()
         store = self._client.store(self._store)
-        return explain(store, self._facts, self._client.pin or store.now())
+        return explain(store, self._row, self._client.pin or store.now())
 
     awhy = async_twin(why)
 
-    def _ending(self) -> tuple[Future[Facts | None], Callable[[], None]]:
+    def _ending(self) -> tuple[Future[JobRow | None], Callable[[], None]]:
         """Return a future of this job's final snapshot, and a function that stops watching the job."""
-        future: Future[Facts | None] = Future()
+        future: Future[JobRow | None] = Future()
         if self.ended:
-            future.set_result(self._facts)
+            future.set_result(self._row)
             return future, lambda: None
 
-        def heard(facts: Facts | None) -> None:
-            if facts is not None:
-                self._facts = facts
-            if (facts is None or facts.state in ENDED) and not future.done():
-                future.set_result(facts)
+        def heard(row: JobRow | None) -> None:
+            if row is not None:
+                self._row = row
+            if (row is None or row.state in ENDED) and not future.done():
+                future.set_result(row)
 
         return future, self._client.waiting(self._store).watch(self.id, heard)
 
-    def _left(self) -> Facts:
+    def _left(self) -> JobRow:
         """Return the archived copy of a job that is no longer in the live tables."""
         try:
             return self._client.get(self.id, tenant=self.tenant, store=self._store)
         except JobNotFound:
             raise JobNotFound(f"job {self.id} is gone: it was deleted", id=self.id) from None
 
-    def _conclude(self, facts: Facts | None) -> R:
-        if facts is None:
-            facts = self._left()
-        self._facts = facts
-        if facts.state is JobState.COMPLETED:
+    def _conclude(self, row: JobRow | None) -> R:
+        if row is None:
+            row = self._left()
+        self._row = row
+        if row.state is JobState.COMPLETED:
             value: R = self._decoded()
             return value
-        why = facts.reason or facts.state
-        if facts.state is JobState.CANCELLED:
-            raise JobCancelled(f"job {self.id} was cancelled: {why}", id=self.id, reason=facts.reason)
+        why = row.reason or row.state
+        if row.state is JobState.CANCELLED:
+            raise JobCancelled(f"job {self.id} was cancelled: {why}", id=self.id, reason=row.reason)
         raise JobFailed(
-            f"job {self.id} of task {self.task} {facts.state}: {why}",
+            f"job {self.id} of task {self.task} {row.state}: {why}",
             id=self.id,
-            state=facts.state,
-            error=facts.error,
+            state=row.state,
+            error=row.error,
         )
 
     def watch(self) -> Iterator[Job[R]]:
         """Yield the job at each change until it has ended."""
-        heard: queue.SimpleQueue[Facts | None] = queue.SimpleQueue()
+        heard: queue.SimpleQueue[JobRow | None] = queue.SimpleQueue()
         end = self._client.waiting(self._store).watch(self.id, heard.put)
         try:
             while True:
-                facts = heard.get() or self._left()
-                self._facts = facts
+                row = heard.get() or self._left()
+                self._row = row
                 yield self
-                if facts.state in ENDED:
+                if row.state in ENDED:
                     return
         finally:
             end()
 
     async def awatch(self) -> AsyncIterator[Job[R]]:
         loop = asyncio.get_running_loop()
-        heard: asyncio.Queue[Facts | None] = asyncio.Queue()
+        heard: asyncio.Queue[JobRow | None] = asyncio.Queue()
 
-        def hear(facts: Facts | None) -> None:
+        def hear(row: JobRow | None) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed, so there is no reader left
-                loop.call_soon_threadsafe(heard.put_nowait, facts)
+                loop.call_soon_threadsafe(heard.put_nowait, row)
 
         end = self._client.waiting(self._store).watch(self.id, hear)
         try:
             while True:
-                facts = await heard.get() or await self._client.in_thread(self._left)
-                self._facts = facts
+                row = await heard.get() or await self._client.in_thread(self._left)
+                self._row = row
                 yield self
-                if facts.state in ENDED:
+                if row.state in ENDED:
                     return
         finally:
             end()
@@ -238,12 +237,12 @@ class Job(KnownJob[R]):
 
         waiting = self._client.waiting(self._store)
 
-        def heard(facts: Facts | None) -> None:
+        def heard(row: JobRow | None) -> None:
             try:
-                if facts is not None:
-                    callback(Job(self._client, facts, self._store))
+                if row is not None:
+                    callback(Job(self._client, row, self._store))
             finally:
-                if facts is None or facts.state in ENDED:
+                if row is None or row.state in ENDED:
                     subscription.close()
 
         # Create the subscription before watching: for a job that has already ended, the callback closes it
@@ -290,7 +289,7 @@ class Job(KnownJob[R]):
         after: str | None = None
         while True:
             page = self._client.store(self._store).jobs(where, sort=Sort.OLDEST, limit=1000, after=after)
-            found += [Job(self._client, facts, self._store) for facts in page.items]
+            found += [Job(self._client, row, self._store) for row in page.items]
             if page.next is None:
                 return found
             after = page.next
@@ -316,26 +315,26 @@ class Job(KnownJob[R]):
         and so on. In that case the job itself may already have ended.
         """
         check_text("reason", reason)
-        store, said = self._client.store(self._store), reason or "cancelled"
+        store, reason = self._client.store(self._store), reason or "cancelled"
         self.refresh()
         self._refuse_archived("cancel")
         if children:
             done = self if self.ended else self.cancel(reason)
-            cancel_descendants(self._client, store, self._facts, said)
+            cancel_descendants(self._client, store, self._row, reason)
             return done
-        if self._facts.state not in HELD:
-            return self._act(Action.CANCEL, said)
+        if self._row.state not in HELD:
+            return self._act(Action.CANCEL, reason)
         with store.transaction():
-            asked = store.request_cancel([self.id], tenant=self.tenant, reason=said)
-            if asked and self._facts.cancel_reason is None:  # the audit names only the first requester
-                self._note("job.cancel_requested", {"status": self.status.value, "reason": said})
+            asked = store.request_cancel([self.id], tenant=self.tenant, reason=reason)
+            if asked and self._row.cancel_reason is None:  # the audit names only the first requester
+                self._note("job.cancel_requested", {"status": self.status.value, "reason": reason})
         if not asked:
             return self.cancel(reason)  # the job ended or was released after it was read
         store.notify(["cancel"])
-        first = self._facts.cancel_reason is None
+        first = self._row.cancel_reason is None
         self.refresh()
         if first:
-            self._client.publish_acts("job.cancel_requested", [self._facts], reason=said)
+            self._client.publish_acts("job.cancel_requested", [self._row], reason=reason)
         return self
 
     acancel = async_twin(cancel)
@@ -373,15 +372,15 @@ class Job(KnownJob[R]):
         for _ in range(10):
             self.refresh()
             self._refuse_archived("change")
-            if self._facts.state not in CHANGEABLE:
-                raise unchangeable(self._facts)
+            if self._row.state not in CHANGEABLE:
+                raise unchangeable(self._row)
             before = {"task": self.task, "queue": self.queue, "priority": self.priority}
             after = {
                 "queue": self.queue if queue is None else queue,
                 "priority": self.priority if priority is None else priority,
             }
             with store.transaction():
-                done = change_batch(store, [self._facts], queue, priority)
+                done = change_batch(store, [self._row], queue, priority)
                 if done:
                     subject, pin = f"job:{self.id}", self._client.pin
                     note(store, "job.changed", subject, self.tenant, before=before, after=after, now=pin)
@@ -424,7 +423,7 @@ class Job(KnownJob[R]):
                     f"cannot delete job {self.id}: it is {self.status}; cancel it first", id=self.id
                 )
             self._note("job.deleted", None)
-        self._client.publish_acts("job.deleted", [self._facts])
+        self._client.publish_acts("job.deleted", [self._row])
 
     adelete = async_twin(delete)
 
@@ -434,15 +433,15 @@ class Job(KnownJob[R]):
         for _ in range(10):
             self.refresh()
             self._refuse_archived(action.value.replace("_", " "))
-            wanted = move(self._facts, action, reason, delay)
+            wanted = move(self._row, action, reason, delay)
             with store.transaction():
                 # Move only from the state that was read, because the audit records it as the state before.
-                done = store.move([replace(wanted, expect=frozenset({self._facts.state}))])
+                done = store.move([replace(wanted, expect=frozenset({self._row.state}))])
                 if done:
                     self._note(f"job.{WORDS[action]}", {"status": wanted.state.value, "reason": reason})
             if done:
                 store.notify(["ended", "scheduled", f"ready:{self.queue}"])
-                acted = replace(self._facts, state=wanted.state)
+                acted = replace(self._row, state=wanted.state)
                 self._client.publish_acts(f"job.{WORDS[action]}", [acted], reason=reason)
                 return self.refresh()
         raise IllegalTransition(f"job {self.id} changes state too often; it is {self.status} now", id=self.id)
@@ -450,7 +449,7 @@ class Job(KnownJob[R]):
     def _check_output(self) -> None:
         """Reject an output that does not load as the task's result type; only older releases stored such outputs."""
         registry = self._client.registry
-        found = self.refresh().facts
+        found = self.refresh().row
         if found.state is not JobState.REVIEW_NEEDED or found.result is None or found.task not in registry:
             return
         try:

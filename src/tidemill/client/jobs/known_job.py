@@ -9,8 +9,7 @@ from uuid import UUID
 
 from tidemill.client.enqueue.routes import snapshot
 from tidemill.domain.estimate import eta_of, fraction_done, percent_done
-from tidemill.domain.job import ErrorInfo, NewJob
-from tidemill.domain.job import JobRow as Facts
+from tidemill.domain.job import ErrorInfo, JobRow, NewJob
 from tidemill.domain.states import ENDED, JobState
 from tidemill.domain.trace_context import trace_id
 
@@ -23,26 +22,26 @@ R = TypeVar("R")
 class KnownJob(Generic[R]):
     """One job as it was last read from the store."""
 
-    def __init__(self, client: Client, seen: Facts | NewJob, store: str | None = None) -> None:
+    def __init__(self, client: Client, seen: JobRow | NewJob, store: str | None = None) -> None:
         self._client = client
         self._seen = seen
         self._store = store
 
     @property
-    def _facts(self) -> Facts:
+    def _row(self) -> JobRow:
         """The last snapshot; for a newly enqueued job, a snapshot built from the request."""
         if isinstance(self._seen, NewJob):
             self._seen = snapshot(self._seen, self._client.clock.now())
         return self._seen
 
-    @_facts.setter
-    def _facts(self, facts: Facts) -> None:
-        self._seen = facts
+    @_row.setter
+    def _row(self, row: JobRow) -> None:
+        self._seen = row
 
     @property
-    def facts(self) -> Facts:
+    def row(self) -> JobRow:
         """The complete job row as the store returned it."""
-        return self._facts
+        return self._row
 
     @property
     def id(self) -> UUID:
@@ -50,167 +49,167 @@ class KnownJob(Generic[R]):
 
     @property
     def task(self) -> str:
-        return self._facts.task
+        return self._row.task
 
     @property
     def status(self) -> JobState:
-        return self._facts.state
+        return self._row.state
 
     @property
     def tenant(self) -> str:
-        return self._facts.tenant
+        return self._row.tenant
 
     @property
     def queue(self) -> str:
-        return self._facts.queue
+        return self._row.queue
 
     @property
     def priority(self) -> int:
-        return self._facts.priority
+        return self._row.priority
 
     @property
     def args(self) -> dict[str, Any]:
         """The arguments as plain JSON data."""
-        found: dict[str, Any] = json.loads(self._facts.args)
+        found: dict[str, Any] = json.loads(self._row.args)
         return found
 
     @property
     def run_at(self) -> datetime:
-        return self._facts.run_at
+        return self._row.run_at
 
     @property
     def created_at(self) -> datetime:
-        return self._facts.created_at
+        return self._row.created_at
 
     @property
     def started_at(self) -> datetime | None:
-        return self._facts.started_at
+        return self._row.started_at
 
     @property
     def finished_at(self) -> datetime | None:
-        return self._facts.finished_at
+        return self._row.finished_at
 
     @property
     def attempt(self) -> int:
-        return self._facts.attempt
+        return self._row.attempt
 
     @property
     def max_attempts(self) -> int:
-        return self._facts.max_attempts
+        return self._row.max_attempts
 
     @property
     def progress(self) -> float:
         """Progress as a fraction from 0 to 1."""
-        return fraction_done(self._facts)
+        return fraction_done(self._row)
 
     @property
     def progress_percent(self) -> int:
         """Progress in percent, 0 to 100."""
-        return percent_done(self._facts)
+        return percent_done(self._row)
 
     @property
     def updated_at(self) -> datetime | None:
         """The time of the last progress report; None if the job never reported progress."""
-        return None if self._facts.progress is None else self._facts.progress.at
+        return None if self._row.progress is None else self._row.progress.at
 
     @property
     def message(self) -> str | None:
-        return None if self._facts.progress is None else self._facts.progress.message
+        return None if self._row.progress is None else self._row.progress.message
 
     @property
     def step(self) -> int | None:
-        return None if self._facts.progress is None else self._facts.progress.step
+        return None if self._row.progress is None else self._row.progress.step
 
     @property
     def total(self) -> int | None:
-        return None if self._facts.progress is None else self._facts.progress.total
+        return None if self._row.progress is None else self._row.progress.total
 
     @property
     def stage(self) -> str | None:
-        return None if self._facts.progress is None else self._facts.progress.stage
+        return None if self._row.progress is None else self._row.progress.stage
 
     @property
     def eta(self) -> datetime | None:
         """The estimated end time if progress continues at the same rate."""
-        return eta_of(self._facts, self._client.clock.now())
+        return eta_of(self._row, self._client.clock.now())
 
     @property
     def value(self) -> R | None:
         """The return value of the task; None until the job is completed."""
-        if self._facts.state is not JobState.COMPLETED:
+        if self._row.state is not JobState.COMPLETED:
             return None
         found: R | None = self._decoded()
         return found
 
     @property
     def error(self) -> ErrorInfo | None:
-        return self._facts.error
+        return self._row.error
 
     @property
     def reason(self) -> str | None:
         """Why the job is in its current state, as a text."""
-        return self._facts.reason
+        return self._row.reason
 
     @property
     def correlation_id(self) -> str:
         """The id that related jobs share; defaults to the job's own id."""
-        return self._facts.details.correlation_id or str(self._facts.id)
+        return self._row.details.correlation_id or str(self._row.id)
 
     @property
     def trace_id(self) -> str | None:
         """The id of the trace that the job was enqueued in, read from its ``traceparent`` header."""
-        return trace_id(self._facts.details.headers)
+        return trace_id(self._row.details.headers)
 
     @property
     def parent_id(self) -> UUID | None:
-        return self._facts.details.parent_id
+        return self._row.details.parent_id
 
     @property
     def definition_id(self) -> UUID | None:
         """The definition that the job was created from, if any."""
-        return self._facts.details.definition_id
+        return self._row.details.definition_id
 
     @property
     def definition_version(self) -> int | None:
         """The version of the definition that the job was created from."""
-        return self._facts.details.definition_version
+        return self._row.details.definition_version
 
     @property
     def schedule_id(self) -> UUID | None:
         """The schedule that created the job, if any."""
-        return self._facts.details.schedule_id
+        return self._row.details.schedule_id
 
     @property
     def fire_at(self) -> datetime | None:
         """The fire time of the schedule that the job was created for."""
-        return self._facts.details.fire_at
+        return self._row.details.fire_at
 
     @property
     def metadata(self) -> dict[str, object]:
-        return dict(self._facts.details.metadata)
+        return dict(self._row.details.metadata)
 
     @property
     def headers(self) -> dict[str, str]:
         """Headers for the code that runs the job, set by ``using(headers=…)`` and by hooks."""
-        return dict(self._facts.details.headers)
+        return dict(self._row.details.headers)
 
     @property
     def tags(self) -> tuple[str, ...]:
-        return self._facts.details.tags
+        return self._row.details.tags
 
     @property
     def reference(self) -> tuple[str, str] | None:
-        return self._facts.details.reference
+        return self._row.details.reference
 
     @property
     def archived_at(self) -> datetime | None:
         """When the job was archived; None for a live job. An archived job is read-only."""
-        return self._facts.archived_at
+        return self._row.archived_at
 
     @property
     def ended(self) -> bool:
         """Whether the job is in a final state, which only an explicit action can change."""
-        return self._facts.state in ENDED
+        return self._row.state in ENDED
 
     def __repr__(self) -> str:
         return f"<Job {self.id} {self.task} {self.status}>"
@@ -222,6 +221,6 @@ class KnownJob(Generic[R]):
         return hash(self.id)
 
     def _decoded(self) -> Any:
-        if self._facts.task in self._client.registry:
-            return self._client.registry.get(self._facts.task).result.load(self._facts.result)
-        return None if self._facts.result is None else json.loads(self._facts.result)
+        if self._row.task in self._client.registry:
+            return self._client.registry.get(self._row.task).result.load(self._row.result)
+        return None if self._row.result is None else json.loads(self._row.result)

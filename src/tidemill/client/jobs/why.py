@@ -48,10 +48,10 @@ def standings(store: Store, job: JobRow) -> LimitUsage:
     return LimitUsage(rules, {use.name: use for use in store.uses(rules, names)} if names else {})
 
 
-def full_limits(job: JobRow, found: LimitUsage, now: datetime) -> Iterator[tuple[str, str]]:
+def full_limits(job: JobRow, limits: LimitUsage, now: datetime) -> Iterator[tuple[str, str]]:
     """Yield each limit that blocks the job now, as a code and a sentence."""
-    for name in names_against(job, found.rules):
-        rule, use = rule_of(name, found.rules), found.uses.get(name)
+    for name in names_against(job, limits.rules):
+        rule, use = rule_of(name, limits.rules), limits.uses.get(name)
         if rule is None or use is None:
             continue
         at = use.now or now
@@ -70,12 +70,14 @@ def full_limits(job: JobRow, found: LimitUsage, now: datetime) -> Iterator[tuple
 def _rate(name: str, rule: Rule, use: Use, now: datetime) -> str:
     assert rule.per is not None
     per = f"{rule.per.total_seconds():g} s"
-    said = f"Rate {name} is used up: {rule.max} begin in {per}"
+    sentence = f"Rate {name} is used up: {rule.max} begin in {per}"
     if rule.burst is not None:
-        said = f"{said}, {rule.burst} at once"
+        sentence = f"{sentence}, {rule.burst} at once"
     opens = opens_at(rule, use, now)
     return (
-        f"{said}." if opens is None else f"{said}; there is room in {_wait(opens, now)}, at {at_text(opens)}."
+        f"{sentence}."
+        if opens is None
+        else f"{sentence}; there is room in {_wait(opens, now)}, at {at_text(opens)}."
     )
 
 
@@ -143,7 +145,12 @@ def explain(store: Store, job: JobRow, now: datetime) -> list[Reason]:
         (holder.name or str(lease.holder) for lease, holder in holders if holder is not None), None
     )
     off = next(
-        (each for each in store.settings() if each.key == "worker_enabled" and each.value is False), None
+        (
+            setting
+            for setting in store.settings()
+            if setting.key == "worker_enabled" and setting.value is False
+        ),
+        None,
     )
     if job.state is not JobState.PENDING:
         around = WhyInput(workers, store.pauses(), reclaimer=reclaimer, switched_off=off)
@@ -279,10 +286,10 @@ def _unheld(job: JobRow, around: WhyInput, now: datetime) -> Iterator[Reason]:
 def _scheduled(job: JobRow, around: WhyInput, now: datetime) -> Iterator[Reason]:
     if job.run_at <= now:
         if now - job.run_at > SOON and not any(alive(worker, now) for worker in around.workers):
-            said = "no worker is alive to promote it; start one"
+            sentence = "no worker is alive to promote it; start one"
         else:
-            said = "it is promoted within seconds"
-        yield Reason("due", f"It has been due for {_long(now - job.run_at)}; {said}.")
+            sentence = "it is promoted within seconds"
+        yield Reason("due", f"It has been due for {_long(now - job.run_at)}; {sentence}.")
     elif job.attempt > 0:
         why = f" after: {job.reason}" if job.reason else ""
         next_try = f"attempt {min(job.attempt + 1, job.max_attempts)} of {job.max_attempts}"

@@ -23,18 +23,17 @@ from tidemill.client.schedules.schedule import (
     ruled,
     schedule_changes,
     taken_error,
-    task_facts_of,
+    task_data_of,
     trigger_refusal,
 )
 from tidemill.client.stats.loads import is_living
 from tidemill.domain.bounds import check_text
 from tidemill.domain.cluster import is_active
 from tidemill.domain.job import Enqueued, NewJob
-from tidemill.domain.job_requests import Facts as TaskFacts
+from tidemill.domain.job_requests import TaskData
 from tidemill.domain.schedule_fires import SHORTEST_LIFE, addressed, fire_job, read_rules, refuses
 from tidemill.domain.schedule_rules import Misfire, Overlap
-from tidemill.domain.schedules import CLUSTER_KEY, Definition, Fired, Scope, Source, runner_place
-from tidemill.domain.schedules import ScheduleRow as Facts
+from tidemill.domain.schedules import CLUSTER_KEY, Definition, Fired, ScheduleRow, Scope, Source, runner_place
 from tidemill.domain.triggers.base import Trigger
 from tidemill.errors import BadSchedule, ScheduleExists, ScheduleNotFound
 from tidemill.ids import new_id
@@ -69,7 +68,7 @@ class Schedules(TenantApi):
 
     def get(self, key: str | UUID, *, tenant: str | None = None) -> Schedule:
         """Return the schedule with that key or id, or raise ``ScheduleNotFound``."""
-        return Schedule(self._facts(key, tenant))
+        return Schedule(self._row(key, tenant))
 
     def list(
         self,
@@ -84,17 +83,13 @@ class Schedules(TenantApi):
             tenant=self._tenant(tenant), definition_id=None if definition is None else definition.id
         )
         name = getattr(task, "name", task)
-        return [
-            Schedule(facts)
-            for facts in found
-            if name in (None, facts.task) and enabled in (None, facts.enabled)
-        ]
+        return [Schedule(row) for row in found if name in (None, row.task) and enabled in (None, row.enabled)]
 
     def preview(
         self, key: str | UUID, n: int = 5, *, after: datetime | None = None, tenant: str | None = None
     ) -> Sequence[datetime]:
         """Return the next fire times, in the schedule's time zone."""
-        rules = read_rules(self._facts(key, tenant))
+        rules = read_rules(self._row(key, tenant))
         since = self._client.clock.now() if after is None else after
         return rules.trigger.preview(n, since, rules.zone, rules.calendar, rules.exclude)
 
@@ -110,8 +105,8 @@ class Schedules(TenantApi):
 
         ``before`` excludes all fires at that instant, on every node.
         """
-        facts = self._facts(key, tenant)
-        return self._store.fires(facts.id, tenant=facts.tenant, limit=limit, before=before)
+        row = self._row(key, tenant)
+        return self._store.fires(row.id, tenant=row.tenant, limit=limit, before=before)
 
     # Writing -----------------------------------------------------------------------------------------------------------
 
@@ -134,23 +129,25 @@ class Schedules(TenantApi):
         **options: Any,
     ) -> Schedule:
         """Create a schedule of a task (or its name), or of a definition, after checking all of its values."""
-        facts = self.value(
+        row = self.value(
             task, trigger, key, args=args, timezone=timezone, misfire=misfire, overlap=overlap, calendar=calendar,
             exclude=exclude, scope=scope, tenant=tenant, **options,
         )  # fmt: skip
-        facts = replace(facts, enabled=enabled)
+        row = replace(row, enabled=enabled)
         with self._store.transaction():
-            if self._store.put_schedules([facts], now=self._pin):
+            if self._store.put_schedules([row], now=self._pin):
                 raise ScheduleExists(
-                    f"tenant {facts.tenant} has a schedule {key!r} already; update it, or choose another key",
+                    f"tenant {row.tenant} has a schedule {key!r} already; update it, or choose another key",
                     key=key,
-                    tenant=facts.tenant,
+                    tenant=row.tenant,
                 )
-            self._noted("added", None, facts)
+            self._noted("added", None, row)
         self._tell(TOPICS)
-        return self.get(facts.id, tenant=facts.tenant)
+        return self.get(row.id, tenant=row.tenant)
 
-    def value(self, task: Any, trigger: Any, key: str, *, tenant: str | None = None, **said: Any) -> Facts:
+    def value(
+        self, task: Any, trigger: Any, key: str, *, tenant: str | None = None, **options: Any
+    ) -> ScheduleRow:
         """Check a schedule and return it as it would be stored; writes nothing."""
         check_key("schedule", key)
         definition = task if isinstance(task, Definition) else None
@@ -158,9 +155,9 @@ class Schedules(TenantApi):
         declared = self._client.registry.get(str(name))
         whose = definition.tenant if definition is not None else self._tenant(tenant)
         check_name("tenant", whose)
-        if said.get("scope") is None:
-            said["scope"] = declared.options.scope
-        base = Facts(
+        if options.get("scope") is None:
+            options["scope"] = declared.options.scope
+        base = ScheduleRow(
             id=new_id(),
             key=key,
             task=declared.name,
@@ -168,29 +165,29 @@ class Schedules(TenantApi):
             tenant=whose,
             definition_id=None if definition is None else definition.id,
         )
-        return ruled(base, said, declared, definition, self._client.clock.now(), self._client.limits)
+        return ruled(base, options, declared, definition, self._client.clock.now(), self._client.limits)
 
     def update(self, /, key: str | UUID, *, tenant: str | None = None, **changes: Any) -> Schedule:
         """Change the rules, the arguments or the job options of a schedule, with effect from now on."""
-        facts = self._facts(key, tenant)
-        if facts.source is Source.CODE:
+        row = self._row(key, tenant)
+        if row.source is Source.CODE:
             raise BadSchedule(
-                f"schedule {facts.key!r} is declared in the code of {facts.options.get('app') or 'an app'}; change it there",
+                f"schedule {row.key!r} is declared in the code of {row.options.get('app') or 'an app'}; change it there",
                 field="key",
             )
-        declared = self._client.registry.get(facts.task)
+        declared = self._client.registry.get(row.task)
         now = self._client.clock.now()
-        changed = ruled(facts, changes, declared, self._definition(facts), now, self._client.limits)
+        changed = ruled(row, changes, declared, self._definition(row), now, self._client.limits)
         with self._store.transaction():
             if self._store.put_schedules([changed], now=self._pin):
                 raise ScheduleExists(
-                    f"schedule {facts.key!r} was changed in the meantime; reload it and try again",
-                    key=facts.key,
-                    tenant=facts.tenant,
+                    f"schedule {row.key!r} was changed in the meantime; reload it and try again",
+                    key=row.key,
+                    tenant=row.tenant,
                 )
-            self._noted("updated", facts, changed)
+            self._noted("updated", row, changed)
         self._tell(TOPICS)
-        return self.get(facts.id, tenant=facts.tenant)
+        return self.get(row.id, tenant=row.tenant)
 
     def pause(self, key: str | UUID, *, reason: str | None = None, tenant: str | None = None) -> Schedule:
         """Stop firing until the schedule is resumed."""
@@ -204,32 +201,32 @@ class Schedules(TenantApi):
     def _enable(
         self, key: str | UUID, tenant: str | None, *, enabled: bool, note: str | None = None
     ) -> Schedule:
-        facts = self._facts(key, tenant)
+        row = self._row(key, tenant)
         with self._store.transaction():
             if self._store.enable_schedules(
-                [facts.id], tenant=facts.tenant, enabled=enabled, note=note, now=self._pin
+                [row.id], tenant=row.tenant, enabled=enabled, note=note, now=self._pin
             ):
-                was = replace(facts, enabled=not enabled)
-                now = replace(facts, enabled=enabled, note=note)
+                was = replace(row, enabled=not enabled)
+                now = replace(row, enabled=enabled, note=note)
                 self._noted("resumed" if enabled else "paused", was, now)
         self._tell(TOPICS)
-        return self.get(facts.id, tenant=facts.tenant)
+        return self.get(row.id, tenant=row.tenant)
 
     def remove(self, key: str | UUID, *, force: bool = False, tenant: str | None = None) -> None:
         """Remove a schedule; its recorded fires are kept for a while.
 
         A schedule declared in code would be created again, so removing it requires ``force``.
         """
-        facts = self._facts(key, tenant)
-        if facts.source is Source.CODE and not force and facts.note != REMOVED:
+        row = self._row(key, tenant)
+        if row.source is Source.CODE and not force and row.note != REMOVED:
             raise BadSchedule(
-                f"schedule {facts.key!r} is declared in the code of {facts.options.get('app') or 'an app'} and would come back; "
+                f"schedule {row.key!r} is declared in the code of {row.options.get('app') or 'an app'} and would come back; "
                 "remove it there, or pause it",
                 field="key",
             )
         with self._store.transaction():
-            if self._store.drop_schedules([facts.id], tenant=facts.tenant):
-                self._noted("removed", facts, None)
+            if self._store.drop_schedules([row.id], tenant=row.tenant):
+                self._noted("removed", row, None)
         self._tell(TOPICS)
 
     # Manual fires ------------------------------------------------------------------------------------------------------
@@ -241,20 +238,20 @@ class Schedules(TenantApi):
         ``DefinitionDisabled`` if the definition is disabled, and ``SchedulePaused`` if a schedule with a manual trigger
         is paused. ``force`` enqueues the job in both cases, and the audit records it.
         """
-        facts = self._facts(key, tenant)
-        definition = self._definition(facts)
-        if not force and (refusal := trigger_refusal(facts, definition)) is not None:
+        row = self._row(key, tenant)
+        definition = self._definition(row)
+        if not force and (refusal := trigger_refusal(row, definition)) is not None:
             raise refusal
         now = self._client.clock.now()
         jobs = []
-        for place in self._places(facts, now):
-            job = fire_job(facts, definition, self._known(facts), now, new_id())._replace(run_at=None)
+        for place in self._places(row, now):
+            job = fire_job(row, definition, self._task_data(row), now, new_id())._replace(run_at=None)
             scope_key = CLUSTER_KEY
             if place is not None:
                 # A separate key, because a node computes its missed fires from its last scheduled fire, and this is
                 # not one.
                 job, scope_key = addressed(job, definition, place), f"{place} by hand"
-            if facts.scope is Scope.PROCESS:
+            if row.scope is Scope.PROCESS:
                 job = job._replace(expires_at=job.expires_at or now + SHORTEST_LIFE)
             if force and refuses(definition):
                 job = job._replace(unique=None)
@@ -265,30 +262,30 @@ class Schedules(TenantApi):
                 for job, (_, scope_key) in zip(changed, jobs, strict=True):
                     at = now if now.microsecond else now + _TICK  # never at the instant of a scheduled fire
                     while not self._store.note_fires(
-                        [Fired(facts.id, at, scope_key, facts.tenant, job.id, "by hand")], now=self._pin
+                        [Fired(row.id, at, scope_key, row.tenant, job.id, "by hand")], now=self._pin
                     ):
                         at += _TICK
                 written = insert_new(self._store, changed, taken_error(definition), self._pin)
                 ids = [str(job.id) for job in changed[:NAMED]]
                 after = {"jobs": ids, **({"force": True} if force else {})}
-                self._note("schedule.triggered", f"schedule:{facts.key}", facts.tenant, after=after)
+                self._note("schedule.triggered", f"schedule:{row.key}", row.tenant, after=after)
             return written
 
         made = self._client.enqueuer.made("trigger", [job for job, _ in jobs], write)
         return Job(self._client, made[0])
 
-    def _places(self, facts: Facts, now: datetime) -> Sequence[str | None]:
+    def _places(self, row: ScheduleRow, now: datetime) -> Sequence[str | None]:
         """Return where a trigger creates jobs: on no particular node, on every live node, or in every live runner."""
-        if facts.scope is Scope.CLUSTER:
+        if row.scope is Scope.CLUSTER:
             return (None,)
-        living = [each for each in self._store.workers() if is_living(each, now)]
-        if facts.scope is Scope.INSTANCE:
-            places = sorted({each.node for each in living})
+        living = [worker for worker in self._store.workers() if is_living(worker, now)]
+        if row.scope is Scope.INSTANCE:
+            places = sorted({worker.node for worker in living})
         else:
-            places = sorted(runner_place(each.node, each.id) for each in living if is_active(each))
+            places = sorted(runner_place(worker.node, worker.id) for worker in living if is_active(worker))
         if not places:
-            what = "on every node" if facts.scope is Scope.INSTANCE else "in every runner"
-            raise BadSchedule(f"schedule {facts.key!r} fires {what}, and none is alive", field="scope")
+            what = "on every node" if row.scope is Scope.INSTANCE else "in every runner"
+            raise BadSchedule(f"schedule {row.key!r} fires {what}, and none is alive", field="scope")
         return places
 
     def backfill(
@@ -302,11 +299,11 @@ class Schedules(TenantApi):
         tenant: str | None = None,
     ) -> Backfilled:
         """Create the missing fires of a past range, the first ``limit`` of them."""
-        facts = self._facts(key, tenant)
-        self._check_range(facts, start, end)
-        definition, known = self._definition(facts), self._known(facts)
-        there = self._existing(facts, start, end)
-        wanted = read_rules(facts).between(start - _TICK, end, limit + len(there) + 1)
+        row = self._row(key, tenant)
+        self._check_range(row, start, end)
+        definition, task_data = self._definition(row), self._task_data(row)
+        there = self._existing(row, start, end)
+        wanted = read_rules(row).between(start - _TICK, end, limit + len(there) + 1)
         missing = [at for at in wanted if at not in there]
         chosen, more = missing[:limit], len(missing) > limit
         if dry_run:
@@ -314,11 +311,11 @@ class Schedules(TenantApi):
         made = [
             fire_at
             for at in range(0, len(chosen), _BATCH)
-            for fire_at in self._backfill(facts, definition, known, chosen[at : at + _BATCH])
+            for fire_at in self._backfill(row, definition, task_data, chosen[at : at + _BATCH])
         ]
         return Backfilled(tuple(made), len(there) + len(chosen) - len(made), more)
 
-    def _check_range(self, facts: Facts, start: datetime, end: datetime) -> None:
+    def _check_range(self, row: ScheduleRow, start: datetime, end: datetime) -> None:
         for name, at in (("start", start), ("end", end)):
             if at.tzinfo is None:
                 raise BadSchedule(
@@ -328,15 +325,15 @@ class Schedules(TenantApi):
             raise BadSchedule(f"end: {end.isoformat()} is before {start.isoformat()}", field="end")
         if end > self._client.clock.now():
             raise BadSchedule(f"end: {end.isoformat()} has not passed yet", field="end")
-        if facts.scope is not Scope.CLUSTER:
+        if row.scope is not Scope.CLUSTER:
             raise BadSchedule(
                 "scope: the fires of a schedule of every node or runner cannot be backfilled", field="scope"
             )
 
-    def _existing(self, facts: Facts, start: datetime, end: datetime) -> set[datetime]:
+    def _existing(self, row: ScheduleRow, start: datetime, end: datetime) -> set[datetime]:
         there: set[datetime] = set()
         before = end + _TICK
-        while page := self._store.fires(facts.id, tenant=facts.tenant, limit=_BATCH, before=before):
+        while page := self._store.fires(row.id, tenant=row.tenant, limit=_BATCH, before=before):
             there |= {fire.fire_at for fire in page if fire.fire_at >= start}
             before = page[-1].fire_at
             if before < start:
@@ -344,17 +341,21 @@ class Schedules(TenantApi):
         return {at.astimezone(UTC) for at in there}
 
     def _backfill(
-        self, facts: Facts, definition: Definition | None, known: TaskFacts | None, chosen: Sequence[datetime]
+        self,
+        row: ScheduleRow,
+        definition: Definition | None,
+        task_data: TaskData | None,
+        chosen: Sequence[datetime],
     ) -> Sequence[datetime]:
         made = [
-            fire_job(facts, definition, known, at, new_id())._replace(run_at=None, unique=None)
+            fire_job(row, definition, task_data, at, new_id())._replace(run_at=None, unique=None)
             for at in chosen
         ]
         new: set[datetime] = set()
 
         def write(jobs: Sequence[NewJob]) -> list[Enqueued]:
             fires = {
-                job.id: Fired(facts.id, at, CLUSTER_KEY, facts.tenant, job.id, "back-filled")
+                job.id: Fired(row.id, at, CLUSTER_KEY, row.tenant, job.id, "back-filled")
                 for at, job in zip(chosen, jobs, strict=True)
             }
             with self._store.transaction():
@@ -367,7 +368,7 @@ class Schedules(TenantApi):
                         "first": chosen[0].isoformat(),
                         "last": chosen[-1].isoformat(),
                     }
-                    self._note("schedule.backfilled", f"schedule:{facts.key}", facts.tenant, after=after)
+                    self._note("schedule.backfilled", f"schedule:{row.key}", row.tenant, after=after)
             new.update(fires[job.id].fire_at for job in fresh)
             return [Enqueued(job.id, fires[job.id].key in noted) for job in jobs]
 
@@ -376,7 +377,7 @@ class Schedules(TenantApi):
 
     # Helpers -----------------------------------------------------------------------------------------------------------
 
-    def _facts(self, key: str | UUID, tenant: str | None) -> Facts:
+    def _row(self, key: str | UUID, tenant: str | None) -> ScheduleRow:
         found = self._store.schedules(tenant=self._tenant(tenant), **named(key))
         if not found:
             raise ScheduleNotFound(f"there is no schedule {str(key)!r} here", key=key)
@@ -387,20 +388,20 @@ class Schedules(TenantApi):
             )
         return found[0]
 
-    def _noted(self, verb: str, before: Facts | None, after: Facts | None) -> None:
-        facts = after or before
-        assert facts is not None
+    def _noted(self, verb: str, before: ScheduleRow | None, after: ScheduleRow | None) -> None:
+        row = after or before
+        assert row is not None
         was, now = schedule_changes(before, after)
-        self._note(f"schedule.{verb}", f"schedule:{facts.key}", facts.tenant, was, now)
+        self._note(f"schedule.{verb}", f"schedule:{row.key}", row.tenant, was, now)
 
-    def _definition(self, facts: Facts) -> Definition | None:
-        if facts.definition_id is None:
+    def _definition(self, row: ScheduleRow) -> Definition | None:
+        if row.definition_id is None:
             return None
-        (found,) = self._store.definitions(tenant=facts.tenant, ids=[facts.definition_id], deleted=True)
+        (found,) = self._store.definitions(tenant=row.tenant, ids=[row.definition_id], deleted=True)
         return found
 
-    def _known(self, facts: Facts) -> TaskFacts | None:
-        return task_facts_of(self._client, facts.task)
+    def _task_data(self, row: ScheduleRow) -> TaskData | None:
+        return task_data_of(self._client, row.task)
 
     # Async twins -------------------------------------------------------------------------------------------------------
 

@@ -28,8 +28,7 @@ from tidemill.domain.releases import (
     ReleaseVerdict,
     judge,
 )
-from tidemill.domain.schedules import ScheduleRow as Facts
-from tidemill.domain.schedules import Source
+from tidemill.domain.schedules import ScheduleRow, Source
 from tidemill.errors import ScheduleExists
 from tidemill.ids import new_id
 
@@ -57,14 +56,14 @@ class Reconciled:
 class _Plan:
     """The pending changes of a reconciliation."""
 
-    added: list[Facts] = field(default_factory=list)
-    updated: list[Facts] = field(default_factory=list)
-    gone: list[Facts] = field(default_factory=list)
+    added: list[ScheduleRow] = field(default_factory=list)
+    updated: list[ScheduleRow] = field(default_factory=list)
+    gone: list[ScheduleRow] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
     unchanged: int = 0
 
     @property
-    def changes(self) -> list[Facts]:
+    def changes(self) -> list[ScheduleRow]:
         """Every schedule that would change."""
         return [*self.added, *self.updated, *self.gone]
 
@@ -78,24 +77,24 @@ class Declarations:
 
     def __init__(self, client: Client, schedules: Schedules) -> None:
         self._client, self._schedules = client, schedules
-        self._declared: dict[tuple[str, str], Facts] = {}
+        self._declared: dict[tuple[str, str], ScheduleRow] = {}
         self._stale = True
         self._recorded = False  # whether the store keeps a release record for this app
         self._warned = self._warned_of_limits = False
 
-    def add(self, task: Any, trigger: Any, key: str, **said: Any) -> Facts:
+    def add(self, task: Any, trigger: Any, key: str, **options: Any) -> ScheduleRow:
         """Declare a schedule: check it now, and store it when a worker starts."""
-        facts = replace(self._schedules.value(task, trigger, key, **said), source=Source.CODE)
-        known = self._declared.get((facts.tenant, facts.key))
-        if known is not None and not same_rules(known, facts):
+        schedule = replace(self._schedules.value(task, trigger, key, **options), source=Source.CODE)
+        known = self._declared.get((schedule.tenant, schedule.key))
+        if known is not None and not same_rules(known, schedule):
             raise ScheduleExists(
-                f"two schedules of tenant {facts.tenant} are declared as {facts.key!r}; give one of them another key=",
-                key=facts.key,
-                tenant=facts.tenant,
+                f"two schedules of tenant {schedule.tenant} are declared as {schedule.key!r}; give one of them another key=",
+                key=schedule.key,
+                tenant=schedule.tenant,
             )
-        self._declared[facts.tenant, facts.key] = facts
+        self._declared[schedule.tenant, schedule.key] = schedule
         self._stale = True
-        return facts
+        return schedule
 
     def declare_limits(self, app: str | None, deployment: Callable[[], Deployment]) -> None:
         """Store the limits that the code declares. While a newer deployment is alive, its limits stay unchanged."""
@@ -123,7 +122,9 @@ class Declarations:
         """
         kept = self._declared, self._stale, self._recorded, self._warned, self._warned_of_limits
         now = self._client.clock.now()
-        self._declared = {place: replace(dated(facts, now), id=new_id()) for place, facts in kept[0].items()}
+        self._declared = {
+            place: replace(dated(schedule, now), id=new_id()) for place, schedule in kept[0].items()
+        }
         self._stale, self._recorded, self._warned, self._warned_of_limits = True, False, False, False
         try:
             yield
@@ -201,16 +202,16 @@ class Declarations:
         if record.seen_at is None or now - record.seen_at >= CONFIRM:
             self._client.store(None).put_release(record, now=self._client.pin)
 
-    def _plan(self, rows: Mapping[tuple[str, str], Facts], app: str | None) -> _Plan:
+    def _plan(self, rows: Mapping[tuple[str, str], ScheduleRow], app: str | None) -> _Plan:
         """Compare the stored rows with the declarations and return the changes that are needed."""
         plan = _Plan()
-        for place, facts in self._declared.items():
-            wanted = replace(facts, options={**facts.options, "app": app})
+        for place, schedule in self._declared.items():
+            wanted = replace(schedule, options={**schedule.options, "app": app})
             row = rows.get(place)
             if row is None:
                 plan.added.append(wanted)
             elif row.source is not Source.CODE or row.options.get("app") != app:
-                plan.conflicts.append(facts.key)
+                plan.conflicts.append(schedule.key)
                 owner = (
                     f"a schedule of app {row.options.get('app')!r}"
                     if row.source is Source.CODE
@@ -218,8 +219,8 @@ class Declarations:
                 )
                 _log.error(
                     "schedule %s of tenant %s is not stored: its key belongs to %s; choose another key",
-                    facts.key,
-                    facts.tenant,
+                    schedule.key,
+                    schedule.tenant,
                     owner,
                 )
             elif same_rules(row, wanted) and (row.enabled or row.note != REMOVED):
@@ -230,14 +231,14 @@ class Declarations:
         return plan
 
     def _carry_out(
-        self, plan: _Plan, rows: Mapping[tuple[str, str], Facts], record: ReleaseRecord | None
+        self, plan: _Plan, rows: Mapping[tuple[str, str], ScheduleRow], record: ReleaseRecord | None
     ) -> Reconciled:
         lost: frozenset[UUID] = frozenset()
         if plan.changes or record is not None:
             lost = self._write(plan, rows, record)
         done = Reconciled(
-            tuple(facts.key for facts in plan.added if facts.id not in lost),
-            tuple(facts.key for facts in plan.updated if facts.id not in lost),
+            tuple(schedule.key for schedule in plan.added if schedule.id not in lost),
+            tuple(schedule.key for schedule in plan.updated if schedule.id not in lost),
             tuple(row.key for row in plan.gone),
             tuple(plan.conflicts),
             plan.unchanged,
@@ -249,7 +250,7 @@ class Declarations:
         self, plan: _Plan, verdict: ReleaseVerdict, deployment: Deployment, record: ReleaseRecord
     ) -> Reconciled:
         """Change nothing, and log one warning per process if the code differs from the store."""
-        keys = tuple(facts.key for facts in plan.changes)
+        keys = tuple(schedule.key for schedule in plan.changes)
         newer = str(record.deployment)
         if keys and not self._warned:
             self._warned = True
@@ -268,7 +269,7 @@ class Declarations:
         )
 
     def _write(
-        self, plan: _Plan, rows: Mapping[tuple[str, str], Facts], record: ReleaseRecord | None
+        self, plan: _Plan, rows: Mapping[tuple[str, str], ScheduleRow], record: ReleaseRecord | None
     ) -> frozenset[UUID]:
         """Write all changes with their audit records; return the ids that another process changed first."""
         store, pin = self._client.store(None), self._client.pin
@@ -279,23 +280,23 @@ class Declarations:
             stopped = store.enable_schedules(
                 [row.id for row in plan.gone], tenant=ALL_TENANTS, enabled=False, note=REMOVED, now=pin
             )
-            for facts in (*plan.added, *plan.updated):
-                if facts.id not in lost:
-                    row = rows.get((facts.tenant, facts.key))
-                    self._note("added" if row is None else "updated", row, facts)
+            for schedule in (*plan.added, *plan.updated):
+                if schedule.id not in lost:
+                    row = rows.get((schedule.tenant, schedule.key))
+                    self._note("added" if row is None else "updated", row, schedule)
             for row in plan.gone:
                 if row.id in stopped:
                     self._note("paused", row, replace(row, enabled=False, note=REMOVED))
         return lost
 
-    def _note(self, verb: str, before: Facts | None, after: Facts) -> None:
+    def _note(self, verb: str, before: ScheduleRow | None, after: ScheduleRow) -> None:
         """Add an audit record. The author is the app, unless a person started the synchronisation."""
         was, now = schedule_changes(before, after)
         place = f"schedule:{after.key}", after.tenant
         store, pin = self._client.store(None), self._client.pin
         note(store, f"schedule.{verb}", *place, before=was, after=now, by=named() or "app", now=pin)
 
-    def _gone(self, rows: Any, app: str | None) -> list[Facts]:
+    def _gone(self, rows: Any, app: str | None) -> list[ScheduleRow]:
         return [
             row
             for row in rows
@@ -315,11 +316,11 @@ class Declarations:
             self._schedules._tell(TOPICS)
 
 
-def _is_of(row: Facts, app: str) -> bool:
+def _is_of(row: ScheduleRow, app: str) -> bool:
     return row.source is Source.CODE and row.options.get("app") == app
 
 
-def _over(row: Facts, wanted: Facts) -> Facts:
+def _over(row: ScheduleRow, wanted: ScheduleRow) -> ScheduleRow:
     """Put the declared rules into a stored row; a row that a person paused stays paused."""
     back = row.note == REMOVED
     return replace(

@@ -23,7 +23,7 @@ from tidemill.client.schedules.schedule import (
     encoded,
     read_job_options,
     taken_error,
-    task_facts_of,
+    task_data_of,
 )
 from tidemill.domain.bounds import check_text, text_flaw
 from tidemill.domain.job import Enqueued, NewJob
@@ -164,7 +164,7 @@ class Definitions(TenantApi):
             new_id(),
             found.task,
             tenant=found.tenant,
-            facts=task_facts_of(self._client, found.task) or {},
+            task_data=task_data_of(self._client, found.task) or {},
             layers=[found.settings],
             args=encoded(declared, merged, self._client.limits),
             run_at=None,
@@ -215,7 +215,7 @@ class Definitions(TenantApi):
         found = living or self._last_deleted(key, whose)
         versions = self._store.definition_versions(found.id, tenant=whose)
         wanted = versions[-1].definition.version if version is None else version
-        old = next((each.definition for each in versions if each.definition.version == wanted), None)
+        old = next((version.definition for version in versions if version.definition.version == wanted), None)
         if old is None:
             raise DefinitionNotFound(f"definition {key!r} has no version {wanted}", key=key, version=wanted)
         content = {
@@ -239,7 +239,11 @@ class Definitions(TenantApi):
                 f"tenant {tenant} never had a definition {key!r}", key=key, tenant=tenant
             )
         return max(
-            found, key=lambda each: (each.deleted_at is not None and each.deleted_at.timestamp(), each.id)
+            found,
+            key=lambda definition: (
+                definition.deleted_at is not None and definition.deleted_at.timestamp(),
+                definition.id,
+            ),
         )
 
     def _put(self, verb: str, before: Definition | None, after: Definition, by: str | None) -> Definition:
@@ -258,7 +262,10 @@ class Definitions(TenantApi):
         """Update the stored limit from the definition's ``max_concurrent``; return whether the value changed."""
         found = after or before
         assert found is not None
-        was, now = (0 if each is None else each.settings.get("max_concurrent", 0) for each in (before, after))
+        was, now = (
+            0 if definition is None else definition.settings.get("max_concurrent", 0)
+            for definition in (before, after)
+        )
         if was == now:
             return False
         name = definition_limit(found.id)
@@ -338,8 +345,8 @@ def _options(given: Mapping[str, Any]) -> dict[str, object]:
     return read_job_options(given, OWN)
 
 
-def _changed(key: str, tenant: str, found: Definition | None) -> DefinitionExists:
-    now = "is gone" if found is None else f"has version {found.version}"
+def _changed(key: str, tenant: str, current: Definition | None) -> DefinitionExists:
+    now = "is gone" if current is None else f"has version {current.version}"
     return DefinitionExists(
         f"definition {key!r} of tenant {tenant} {now} in the meantime; reload it and try again",
         key=key,

@@ -13,16 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from tidemill.client.access import Facts as Words
-from tidemill.client.access import difference
+from tidemill.client.access import AuditData, difference
 from tidemill.client.enqueue.options import read_call
 from tidemill.client.enqueue.routes import key_taken
 from tidemill.domain.bounds import data_flaw
 from tidemill.domain.calendar import BusinessCalendar, as_exclude
 from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.job import NewJob
-from tidemill.domain.job_requests import OPTIONS, REFUSED, options_to_data
-from tidemill.domain.job_requests import Facts as TaskFacts
+from tidemill.domain.job_requests import OPTIONS, REFUSED, TaskData, options_to_data
 from tidemill.domain.payload import PayloadLimits
 from tidemill.domain.retry import RetryPolicy
 from tidemill.domain.schedule_fires import NODE_QUEUE, FireRules, merged_args, read_rules, refuses
@@ -36,7 +34,6 @@ from tidemill.domain.schedule_rules import (
     misfire_to_data,
 )
 from tidemill.domain.schedules import Definition, ScheduleRow, Scope, Source
-from tidemill.domain.schedules import ScheduleRow as Facts
 from tidemill.domain.triggers.base import Trigger
 from tidemill.domain.triggers.every import Manual
 from tidemill.domain.zones import zone_of
@@ -66,37 +63,37 @@ R = TypeVar("R")
 class Schedule:
     """A schedule as it was last read from the store."""
 
-    def __init__(self, facts: Facts) -> None:
-        self.facts = facts
+    def __init__(self, row: ScheduleRow) -> None:
+        self.row = row
         self._rules: FireRules | None = None
         self.broken: str | None = (
             None  #: why this process cannot read the schedule, which therefore does not fire
         )
         try:
-            self._rules = read_rules(facts)
+            self._rules = read_rules(row)
         except TidemillError as error:
             self.broken = str(error)
 
     @property
     def id(self) -> UUID:
-        return self.facts.id
+        return self.row.id
 
     @property
     def key(self) -> str:
-        return self.facts.key
+        return self.row.key
 
     @property
     def task(self) -> str:
-        return self.facts.task
+        return self.row.task
 
     @property
     def tenant(self) -> str:
-        return self.facts.tenant
+        return self.row.tenant
 
     @property
     def trigger(self) -> Any:
         """The trigger; the stored data if this process cannot read it."""
-        return self.facts.trigger if self._rules is None else self._rules.trigger
+        return self.row.trigger if self._rules is None else self._rules.trigger
 
     @property
     def words(self) -> str:
@@ -105,7 +102,7 @@ class Schedule:
 
     @property
     def timezone(self) -> str:
-        return self.facts.timezone
+        return self.row.timezone
 
     @property
     def calendar(self) -> Any:
@@ -117,63 +114,63 @@ class Schedule:
 
     @property
     def misfire(self) -> Any:
-        return self.facts.misfire if self._rules is None else self._rules.misfire
+        return self.row.misfire if self._rules is None else self._rules.misfire
 
     @property
     def overlap(self) -> str:
-        return self.facts.overlap
+        return self.row.overlap
 
     @property
     def scope(self) -> Scope:
-        return self.facts.scope
+        return self.row.scope
 
     @property
     def source(self) -> Source:
-        return self.facts.source
+        return self.row.source
 
     @property
     def enabled(self) -> bool:
-        return self.facts.enabled
+        return self.row.enabled
 
     @property
     def note(self) -> str | None:
         """Why the schedule is disabled, if a reason was given."""
-        return self.facts.note
+        return self.row.note
 
     @property
     def args(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.facts.args)
+        found: dict[str, Any] = json.loads(self.row.args)
         return found
 
     @property
     def options(self) -> dict[str, object]:
         """The options of its jobs."""
-        return {name: value for name, value in self.facts.options.items() if name not in OWN}
+        return {name: value for name, value in self.row.options.items() if name not in OWN}
 
     @property
     def app(self) -> str | None:
         """The app whose code declares the schedule."""
-        found = self.facts.options.get("app")
+        found = self.row.options.get("app")
         return None if found is None else str(found)
 
     @property
     def definition_id(self) -> UUID | None:
-        return self.facts.definition_id
+        return self.row.definition_id
 
     @property
     def last_fire_at(self) -> datetime | None:
-        return self.facts.last_fire_at
+        return self.row.last_fire_at
 
     @property
     def next_fire_at(self) -> datetime | None:
         """The next fire time; None while the schedule is disabled."""
-        return self.facts.next_fire_at if self.enabled else None
+        return self.row.next_fire_at if self.enabled else None
 
     def __repr__(self) -> str:
         return f"<Schedule {self.key} of {self.task}: {self.words}>"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Schedule) and other.facts == self.facts
+        return isinstance(other, Schedule) and other.row == self.row
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -218,24 +215,24 @@ def taken_error(definition: Definition | None) -> Callable[[NewJob, UUID], Excep
     return key_taken
 
 
-def trigger_refusal(facts: Facts, definition: Definition | None) -> TidemillError | None:
+def trigger_refusal(row: ScheduleRow, definition: Definition | None) -> TidemillError | None:
     """Return why a schedule refuses a manual trigger; None if it does not.
 
     A pause stops the automatic fires of a schedule, and an operator may still trigger it. A schedule with a manual
     trigger has no other fires that a pause could stop.
     """
-    if facts.trigger.get("kind") == Manual.kind and not facts.enabled:
+    if row.trigger.get("kind") == Manual.kind and not row.enabled:
         return SchedulePaused(
-            f"schedule {facts.key!r} of tenant {facts.tenant} is paused; resume it, or trigger it with force",
-            key=facts.key,
-            tenant=facts.tenant,
+            f"schedule {row.key!r} of tenant {row.tenant} is paused; resume it, or trigger it with force",
+            key=row.key,
+            tenant=row.tenant,
         )
     return definition_refusal(definition)
 
 
-def task_facts_of(client: Client, task: str) -> TaskFacts | None:
+def task_data_of(client: Client, task: str) -> TaskData | None:
     """Return what this app knows about a task; None for an unknown task."""
-    return client.registry.get(task).facts if task in client.registry else None
+    return client.registry.get(task).data if task in client.registry else None
 
 
 _HIDDEN = ("args", "notifications", "options.metadata", "settings.metadata")
@@ -243,55 +240,55 @@ _HIDDEN = ("args", "notifications", "options.metadata", "settings.metadata")
 
 def schedule_changes(
     before: ScheduleRow | None, after: ScheduleRow | None
-) -> tuple[Words | None, Words | None]:
+) -> tuple[AuditData | None, AuditData | None]:
     """Return the values that differ between two states of a schedule, before and after."""
     return difference(_schedule(before), _schedule(after), _HIDDEN)
 
 
 def definition_changes(
     before: Definition | None, after: Definition | None
-) -> tuple[Words | None, Words | None]:
+) -> tuple[AuditData | None, AuditData | None]:
     """Return the values that differ between two states of a definition, before and after."""
     return difference(_definition(before), _definition(after), _HIDDEN)
 
 
-def _schedule(facts: ScheduleRow | None) -> Words | None:
-    if facts is None:
+def _schedule(row: ScheduleRow | None) -> AuditData | None:
+    if row is None:
         return None
-    said = {name: value for name, value in facts.options.items() if name not in OWN}
+    options = {name: value for name, value in row.options.items() if name not in OWN}
     return {
-        "id": str(facts.id),
-        "task": facts.task,
-        "definition_id": None if facts.definition_id is None else str(facts.definition_id),
-        "trigger": dict(facts.trigger),
-        "timezone": facts.timezone,
-        "calendar": facts.calendar,
-        "exclude": facts.exclude,
-        "misfire": facts.misfire,
-        "overlap": facts.overlap,
-        "scope": facts.scope.value,
-        "source": facts.source.value,
-        "app": facts.options.get("app"),
-        "enabled": facts.enabled,
-        "note": facts.note,
-        "args": json.loads(facts.args) or None,
-        **_prefixed("options", said),
+        "id": str(row.id),
+        "task": row.task,
+        "definition_id": None if row.definition_id is None else str(row.definition_id),
+        "trigger": dict(row.trigger),
+        "timezone": row.timezone,
+        "calendar": row.calendar,
+        "exclude": row.exclude,
+        "misfire": row.misfire,
+        "overlap": row.overlap,
+        "scope": row.scope.value,
+        "source": row.source.value,
+        "app": row.options.get("app"),
+        "enabled": row.enabled,
+        "note": row.note,
+        "args": json.loads(row.args) or None,
+        **_prefixed("options", options),
     }
 
 
-def _definition(facts: Definition | None) -> Words | None:
-    if facts is None:
+def _definition(row: Definition | None) -> AuditData | None:
+    if row is None:
         return None
     return {
-        "id": str(facts.id),
-        "task": facts.task,
-        "name": facts.name or None,
-        "owner": facts.owner,
-        "version": facts.version,
-        "enabled": facts.enabled,
-        "args": json.loads(facts.args) or None,
-        "notifications": dict(facts.notifications) or None,
-        **_prefixed("settings", facts.settings),
+        "id": str(row.id),
+        "task": row.task,
+        "name": row.name or None,
+        "owner": row.owner,
+        "version": row.version,
+        "enabled": row.enabled,
+        "args": json.loads(row.args) or None,
+        "notifications": dict(row.notifications) or None,
+        **_prefixed("settings", row.settings),
     }
 
 
@@ -338,25 +335,25 @@ def check_key(what: str, key: object) -> None:
 
 
 def ruled(
-    base: Facts,
-    said: Mapping[str, Any],
+    base: ScheduleRow,
+    settings: Mapping[str, Any],
     declared: Declared,
     definition: Definition | None,
     now: datetime,
     limits: PayloadLimits,
-) -> Facts:
+) -> ScheduleRow:
     """Return the schedule with these rules and options applied, and with its next fire."""
     changes: dict[str, Any] = {}
     options: dict[str, Any] = {}
-    for name, value in said.items():
+    for name, value in settings.items():
         if name in RULES:
             changes[name] = _rule(name, value)
         else:
             options[name] = value
-    if "args" in said or not base.revision:
-        changes["args"] = _args(declared, definition, said.get("args"), limits)
+    if "args" in settings or not base.revision:
+        changes["args"] = _args(declared, definition, settings.get("args"), limits)
     kept = {name: value for name, value in base.options.items() if name not in ("defaults", "limits")}
-    changes["options"] = {**kept, **read_job_options(options), "defaults": declared.facts}
+    changes["options"] = {**kept, **read_job_options(options), "defaults": declared.data}
     made = replace(base, **changes)
     # Compute limit keys that need the task's code now: the process that fires the schedule may not have the code.
     if names := called_names(declared.options, made.tenant, lambda: _values(declared, made, definition)):
@@ -364,14 +361,14 @@ def ruled(
     return dated(made, now)
 
 
-def dated(schedule: Facts, now: datetime) -> Facts:
+def dated(schedule: ScheduleRow, now: datetime) -> ScheduleRow:
     """Return the schedule with its next fire after ``now``."""
     rules = read_rules(schedule)
     following = first_fire(rules.trigger, now, rules.zone, rules.calendar, rules.exclude)
     return replace(schedule, next_fire_at=following)
 
 
-def _values(declared: Declared, made: Facts, definition: Definition | None) -> dict[str, Any]:
+def _values(declared: Declared, made: ScheduleRow, definition: Definition | None) -> dict[str, Any]:
     return {**declared.arguments.defaults(), **json.loads(merged_args(made, definition))}
 
 
@@ -481,15 +478,15 @@ def encoded(declared: Declared, given: Mapping[str, Any], limits: PayloadLimits)
     return _args(declared, None, given, limits)
 
 
-def same_rules(one: Facts, other: Facts) -> bool:
+def same_rules(one: ScheduleRow, other: ScheduleRow) -> bool:
     """Whether two schedules have the same rules; the stored defaults of their tasks are ignored."""
     return _words(one) == _words(other)
 
 
-def _words(facts: Facts) -> str:
-    options = {name: value for name, value in facts.options.items() if name != "defaults"}
-    said = [
-        facts.task, facts.trigger, facts.timezone, facts.calendar, facts.exclude, json.loads(facts.args), facts.misfire,
-        facts.overlap, facts.scope, str(facts.definition_id), options,
+def _words(row: ScheduleRow) -> str:
+    options = {name: value for name, value in row.options.items() if name != "defaults"}
+    fields = [
+        row.task, row.trigger, row.timezone, row.calendar, row.exclude, json.loads(row.args), row.misfire,
+        row.overlap, row.scope, str(row.definition_id), options,
     ]  # fmt: skip
-    return json.dumps(said, sort_keys=True, default=str)
+    return json.dumps(fields, sort_keys=True, default=str)

@@ -120,9 +120,9 @@ class StatsApi:
         """Return workers that are alive, hold jobs or ended some within the window, with counts; busiest first."""
         look = self._look(ALL_TENANTS, store)
         known = {worker.id: worker for worker in look.store.workers()}
-        holders = {each.worker: each for each in look.store.holders(tenant=ALL_TENANTS)}
-        tally = look.ended(Group.WORKER, _span("window", window), limit=1000)
-        ended = {UUID(row.name): row for row in tally.rows if row.name is not None}
+        holders = {holder.worker: holder for holder in look.store.holders(tenant=ALL_TENANTS)}
+        groups = look.ended(Group.WORKER, _span("window", window), limit=1000)
+        ended = {UUID(row.name): row for row in groups.rows if row.name is not None}
         living = {id for id, worker in known.items() if is_living(worker, look.at)}
         rows = []
         for id in living | set(holders) | set(ended):
@@ -143,7 +143,7 @@ class StatsApi:
                 )
             )
         rows.sort(key=lambda row: (-(row.claimed + row.running), -row.ended, row.worker))
-        return Report(look.at, rows, tally.since_at, tally.sampled)
+        return Report(look.at, rows, groups.since_at, groups.sampled)
 
     def orphans(
         self, *, tenant: str | None = None, limit: int = 100, store: str | None = None
@@ -183,14 +183,14 @@ class StatsApi:
     ) -> Report[TaskLag]:
         """Return tasks whose average delay between due time and start exceeds ``longer_than``; longest delay first."""
         look = self._look(tenant, store)
-        tally = look.ended(Group.TASK, _span("window", window))
+        groups = look.ended(Group.TASK, _span("window", window))
         least = _span("longer_than", longer_than)
         rows = [
             TaskLag(row.name or "", row.ran, lag, row.longest_lag)
-            for row in tally.rows
+            for row in groups.rows
             if (lag := mean(row.lag, row.ran)) is not None and lag > least
         ]
-        return _report(look, tally, sorted(rows, key=lambda row: (-row.lag, row.task)))
+        return _report(look, groups, sorted(rows, key=lambda row: (-row.lag, row.task)))
 
     def failures(
         self,
@@ -202,11 +202,11 @@ class StatsApi:
     ) -> Report[TaskFailures]:
         """Return failures by task, with the number of affected tenants; most failures first."""
         look = self._look(tenant, store)
-        tally = look.ended(
+        groups = look.ended(
             Group.TASK, _span("window", window), failures=True, look=LOOK_AT_FAILURES, limit=limit
         )
-        rows = [TaskFailures(row.name or "", row.total, row.tenants, row.last_at) for row in tally.rows]
-        return _report(look, tally, rows)
+        rows = [TaskFailures(row.name or "", row.total, row.tenants, row.last_at) for row in groups.rows]
+        return _report(look, groups, rows)
 
     def worker_performance(
         self,
@@ -219,7 +219,7 @@ class StatsApi:
         """Return the number of jobs that each worker ended, and their run times; most jobs first."""
         look = self._look(tenant, store)
         names = {worker.id: worker.name for worker in look.store.workers()}
-        tally = look.ended(Group.WORKER, _span("window", window), limit=limit)
+        groups = look.ended(Group.WORKER, _span("window", window), limit=limit)
         rows = [
             WorkerPerformance(
                 worker := UUID(row.name),
@@ -230,22 +230,22 @@ class StatsApi:
                 mean(row.run_time, row.ran),
                 row.longest,
             )
-            for row in tally.rows
+            for row in groups.rows
             if row.name is not None
         ]
-        return _report(look, tally, rows)
+        return _report(look, groups, rows)
 
     def retries(
         self, window: Duration = DAY, *, tenant: str | None = None, store: str | None = None
     ) -> Report[TaskRetries]:
         """Return how many attempts jobs took, by task; most retried first."""
         look = self._look(tenant, store)
-        tally = look.ended(Group.TASK, _span("window", window))
+        groups = look.ended(Group.TASK, _span("window", window))
         rows = [
             TaskRetries(row.name or "", row.total, row.retried, row.attempts / row.total, row.most_attempts)
-            for row in tally.rows
+            for row in groups.rows
         ]
-        return _report(look, tally, sorted(rows, key=lambda row: (-row.retried, row.task)))
+        return _report(look, groups, sorted(rows, key=lambda row: (-row.retried, row.task)))
 
     def by_status(self, *, tenant: str | None = None, store: str | None = None) -> Report[StatusCount]:
         """Return the number of jobs in each state."""
@@ -258,13 +258,13 @@ class StatsApi:
     ) -> Report[TaskDuration]:
         """Return how long jobs run, by task; longest average first."""
         look = self._look(tenant, store)
-        tally = look.ended(Group.TASK, _span("window", window))
+        groups = look.ended(Group.TASK, _span("window", window))
         rows = [
             TaskDuration(row.name or "", row.ran, duration, row.longest)
-            for row in tally.rows
+            for row in groups.rows
             if (duration := mean(row.run_time, row.ran)) is not None
         ]
-        return _report(look, tally, sorted(rows, key=lambda row: (-row.duration, row.task)))
+        return _report(look, groups, sorted(rows, key=lambda row: (-row.duration, row.task)))
 
     def tenants(
         self,
@@ -276,7 +276,7 @@ class StatsApi:
     ) -> Report[TenantLoad]:
         """Return jobs, failure rate and average run time by tenant; most jobs first."""
         look = self._look(tenant, store)
-        tally = look.ended(Group.TENANT, _span("window", window), limit=limit, look=LOOK_AT_TIMES)
+        groups = look.ended(Group.TENANT, _span("window", window), limit=limit, look=LOOK_AT_TIMES)
         rows = [
             TenantLoad(
                 row.name or "",
@@ -286,9 +286,9 @@ class StatsApi:
                 row.failed / row.total,
                 mean(row.run_time, row.ran),
             )
-            for row in tally.rows
+            for row in groups.rows
         ]
-        return _report(look, tally, rows)
+        return _report(look, groups, rows)
 
     def throughput(
         self,
@@ -432,8 +432,8 @@ def _span(name: str, given: Duration) -> timedelta:
     return read_duration(name, given, error=BadFilter, field=name)
 
 
-def _report(look: Snapshot, tally: EndedGroups, rows: list[Row]) -> Report[Row]:
-    return Report(look.at, rows, tally.since_at, tally.sampled)
+def _report(look: Snapshot, groups: EndedGroups, rows: list[Row]) -> Report[Row]:
+    return Report(look.at, rows, groups.since_at, groups.sampled)
 
 
 def _held_job(held: HeldRow, now: datetime) -> HeldJobReport:

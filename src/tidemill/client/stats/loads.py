@@ -211,7 +211,7 @@ MOST_NAMES = 1_000
 LOOK_FOR_NAMES = 5_000
 """Ended jobs that are read to find tasks that this app does not declare."""
 
-EACH = 50
+SAMPLES_PER_TASK = 50
 """Latest ended jobs of each task that run times are computed from."""
 
 ENDED_WINDOW = timedelta(hours=24)
@@ -240,7 +240,7 @@ class QueueLoads(NamedTuple):
     more: bool  #: whether there are more queues than rows
 
 
-class QueueFacts(NamedTuple):
+class QueueCounts(NamedTuple):
     """Backlog and recently ended jobs of all queues, the figures that take a store longest to compute."""
 
     at: datetime
@@ -301,9 +301,9 @@ def serving(worker: Worker, queue: str) -> bool:
     return not worker.queues or queue in worker.queues
 
 
-def queue_facts(store: Store, now: datetime, *, tenant: str = ALL_TENANTS) -> QueueFacts:
+def queue_counts(store: Store, now: datetime, *, tenant: str = ALL_TENANTS) -> QueueCounts:
     """Read the figures that ``queue_loads`` needs."""
-    return QueueFacts(
+    return QueueCounts(
         now,
         store.depths(tenant=tenant, now=now),
         store.ended_by(Group.QUEUE, RECENT, tenant=tenant, limit=MOST_QUEUES, now=now),
@@ -318,16 +318,16 @@ def queue_loads(
     tenant: str = ALL_TENANTS,
     also: Iterable[str] = (),
     named: str | None = None,
-    facts: QueueFacts | None = None,
+    counts: QueueCounts | None = None,
 ) -> QueueLoads:
     """Return the load of each active queue, or of the ``named`` one.
 
     A queue is active if jobs are waiting or ended recently, if it is paused or served by a worker, or if it is in
-    ``also``. ``facts`` are figures that the caller read a moment ago.
+    ``also``. ``counts`` are figures that the caller read a moment ago.
     """
-    read_at, found, tally, minute = facts or queue_facts(store, now, tenant=tenant)
-    depths = {each.queue: each for each in found}
-    ended = _paces(tally, read_at) | _paces(minute, read_at)
+    read_at, found, groups, minute = counts or queue_counts(store, now, tenant=tenant)
+    depths = {depth.queue: depth for depth in found}
+    ended = _paces(groups, read_at) | _paces(minute, read_at)
     pauses = {pause.name: pause for pause in store.pauses() if pause.kind is PauseKind.QUEUE}
     workers = [worker for worker in store.workers() if is_living(worker, now)]
     names = {*depths, *ended, *also}
@@ -355,13 +355,13 @@ def queue_loads(
             )
         )
     rows.sort(key=lambda row: (-row.depth, row.name))
-    return QueueLoads(rows[:MOST_QUEUES], tally.since_at, len(rows) > MOST_QUEUES)
+    return QueueLoads(rows[:MOST_QUEUES], groups.since_at, len(rows) > MOST_QUEUES)
 
 
-def _paces(tally: EndedGroups, now: datetime) -> dict[str, float]:
+def _paces(groups: EndedGroups, now: datetime) -> dict[str, float]:
     """Return the jobs that ended per minute, by queue."""
-    minutes = max((now - tally.since_at).total_seconds() / 60, 1 / 60)
-    return {row.name: row.total / minutes for row in tally.rows if row.name is not None}
+    minutes = max((now - groups.since_at).total_seconds() / 60, 1 / 60)
+    return {row.name: row.total / minutes for row in groups.rows if row.name is not None}
 
 
 def task_names(
@@ -372,10 +372,10 @@ def task_names(
     ``crowd`` is the count of live jobs, if the caller has already read it.
     """
     found = set((crowd or store.crowd(tenant=tenant, look=LOOK_FOR_NAMES)).counts)
-    tally = store.ended_by(
+    groups = store.ended_by(
         Group.TASK, timedelta(days=7), tenant=tenant, limit=MOST_NAMES, look=LOOK_FOR_NAMES, now=now
     )
-    found |= {row.name for row in tally.rows if row.name is not None}
+    found |= {row.name for row in groups.rows if row.name is not None}
     if tenant == ALL_TENANTS:
         found |= {task for worker in store.workers() if is_living(worker, now) for task in worker.tasks}
     return found
@@ -384,7 +384,7 @@ def task_names(
 def task_ends(store: Store, now: datetime, *, tenant: str = ALL_TENANTS) -> EndedGroups:
     """Count the jobs of each task that ended in the last 24 hours.
 
-    The counts are exact up to a million jobs; beyond that, the tally's ``since_at`` is the start of the exact part.
+    The counts are exact up to a million jobs; beyond that, ``since_at`` is the start of the exact part.
     """
     return store.ended_by(
         Group.TASK, ENDED_WINDOW, tenant=tenant, limit=MOST_NAMES, look=LOOK_AT_TIMES, now=now
@@ -397,7 +397,7 @@ def task_loads(
     names: Collection[str],
     *,
     tenant: str = ALL_TENANTS,
-    each: int = EACH,
+    limit: int = SAMPLES_PER_TASK,
     crowd: UnfinishedCounts | None = None,
     ends: EndedGroups | None = None,
 ) -> TaskLoads:
@@ -405,7 +405,7 @@ def task_loads(
     crowd = crowd or store.crowd(tenant=tenant)
     ends = ends or task_ends(store, now, tenant=tenant)
     lately: dict[str, list[EndedTiming]] = {}
-    for job in store.lately(names, tenant=tenant, each=each):
+    for job in store.lately(names, tenant=tenant, per_task=limit):
         lately.setdefault(job.task, []).append(job)
     pauses = {pause.name: pause for pause in store.pauses() if pause.kind is PauseKind.TASK}
     ended = {row.name: row for row in ends.rows}
@@ -440,13 +440,13 @@ def task_load(
 
 
 def last_outcomes(
-    store: Store, schedules: Iterable[tuple[UUID, str]], *, each: int = 5
+    store: Store, schedules: Iterable[tuple[UUID, str]], *, limit: int = 5
 ) -> dict[UUID, list[tuple[datetime, UUID | None, JobState | None, str | None]]]:
     """Return time, job, state and reason of the last fires of these schedules (id and tenant), oldest first.
 
     A fire without a job was skipped. A job without a state has been deleted or archived.
     """
-    fires = {id: store.fires(id, tenant=tenant, limit=each) for id, tenant in schedules}
+    fires = {id: store.fires(id, tenant=tenant, limit=limit) for id, tenant in schedules}
     ids = [fire.job_id for found in fires.values() for fire in found if fire.job_id is not None]
     states = {job.id: job.state for job in store.get(ids, tenant=ALL_TENANTS)} if ids else {}
     return {

@@ -260,9 +260,9 @@ def document(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: document(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        return {str(key): document(each) for key, each in value.items()}
+        return {str(key): document(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [document(each) for each in value]
+        return [document(item) for item in value]
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
     if isinstance(value, timedelta):

@@ -153,8 +153,8 @@ def health(look: Snapshot, window: timedelta, quiet: timedelta) -> Health:
 
 def overview(look: Snapshot, window: timedelta) -> Overview:
     """Return the summary. The cost of its reads does not grow with the history."""
-    tally = look.states(window)
-    ended, counts = _sum(tally), look.counts(window)
+    groups = look.states(window)
+    ended, counts = _sum(groups), look.counts(window)
     minute = look.last_minute()
     depths = look.depths()
     oldest = min((depth.oldest_at for depth in depths if depth.oldest_at is not None), default=None)
@@ -162,8 +162,8 @@ def overview(look: Snapshot, window: timedelta) -> Overview:
     judged = counts.completed + counts.failed
     return Overview(
         at=look.at,
-        since_at=tally.since_at,
-        sampled=tally.sampled,
+        since_at=groups.since_at,
+        sampled=groups.sampled,
         counts={state.value: number for state, number in _live(look).items()},
         depth=sum(depth.pending + depth.late for depth in depths),
         oldest_age=None if oldest is None else max(look.at - oldest, _NONE),
@@ -193,14 +193,14 @@ def deepest(look: Snapshot, limit: int) -> list[QueueDepth]:
     """Return the number of pending jobs that are due in each queue, deepest first."""
     found = [
         QueueDepth(
-            each.queue,
-            each.pending + each.late,
-            each.pending,
-            each.late,
-            each.oldest_at,
-            None if each.oldest_at is None else max(look.at - each.oldest_at, _NONE),
+            depth.queue,
+            depth.pending + depth.late,
+            depth.pending,
+            depth.late,
+            depth.oldest_at,
+            None if depth.oldest_at is None else max(look.at - depth.oldest_at, _NONE),
         )
-        for each in look.depths()
+        for depth in look.depths()
     ]
     found.sort(key=lambda row: (-row.depth, row.queue))
     return found[:limit]
@@ -214,7 +214,7 @@ def raised(look: Snapshot, thresholds: Thresholds | None, window: timedelta) -> 
     workers = look.store.workers()
     crew = crew_of(workers, look.at)
     paused = [pause for pause in look.store.pauses() if pause.kind is PauseKind.ALL]
-    facts = AlertInput(
+    inputs = AlertInput(
         now=look.at,
         window=window,
         completed=ended.completed,
@@ -235,7 +235,7 @@ def raised(look: Snapshot, thresholds: Thresholds | None, window: timedelta) -> 
             if lease.holder is not None and lease.acquired_at is not None and lease.beat_at is not None
         ),
     )
-    return wrong + alerts.alerts(facts, limits)
+    return wrong + alerts.alerts(inputs, limits)
 
 
 def _lost(workers: Iterable[Worker], now: datetime) -> Iterator[LostWorker]:
@@ -264,8 +264,8 @@ def leaders_of(look: Snapshot) -> list[Leader]:
                 held_for=look.at - lease.acquired_at if held and lease.acquired_at is not None else None,
                 silent_for=None if lease.beat_at is None else look.at - lease.beat_at,
                 idle_for=None if ticked is None else max(look.at - ticked, _NONE),
-                items=sum(_whole(facts.get("items")) for facts in duties),
-                errors=sum(_whole(facts.get("errors")) for facts in duties),
+                items=sum(_whole(duty.get("items")) for duty in duties),
+                errors=sum(_whole(duty.get("errors")) for duty in duties),
             )
         )
     return rows
@@ -300,9 +300,9 @@ def archival(look: Snapshot) -> list[PolicyArchival]:
 def last_tick(lease: Lease) -> datetime | None:
     """Return when one of the duties under this lease last ran, as its holder reports."""
     found = []
-    for facts in duties_of(lease).values():
+    for duty in duties_of(lease).values():
         try:
-            ticked = datetime.fromisoformat(str(facts.get("last_tick")))
+            ticked = datetime.fromisoformat(str(duty.get("last_tick")))
         except ValueError:
             continue
         if ticked.tzinfo is not None:
@@ -310,9 +310,9 @@ def last_tick(lease: Lease) -> datetime | None:
     return max(found, default=None)
 
 
-def _sum(tally: EndedGroups) -> EndedGroup:
-    """Sum all rows of a tally into one."""
-    rows = tally.rows
+def _sum(groups: EndedGroups) -> EndedGroup:
+    """Sum the groups into one."""
+    rows = groups.rows
     return EndedGroup(
         name=None,
         total=sum(row.total for row in rows),
@@ -328,7 +328,7 @@ def _sum(tally: EndedGroups) -> EndedGroup:
         lag=sum((row.lag for row in rows), _NONE),
         longest_lag=max((row.longest_lag for row in rows), default=_NONE),
         tenants=0,
-        last_at=max((row.last_at for row in rows), default=tally.since_at),
+        last_at=max((row.last_at for row in rows), default=groups.since_at),
     )
 
 
@@ -351,15 +351,15 @@ class Metrics:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._lock = threading.Lock()
-        self._known: tuple[float, str] | None = None
+        self._cached: tuple[float, str] | None = None
 
     def text(self) -> str:
         """Return all metrics, at most five seconds old."""
         with self._lock:
             now = self._client.clock.monotonic()
-            if self._known is None or not 0 <= now - self._known[0] < FRESH:
-                self._known = (now, rendered(self._families()))
-            return self._known[1]
+            if self._cached is None or not 0 <= now - self._cached[0] < FRESH:
+                self._cached = (now, rendered(self._families()))
+            return self._cached[1]
 
     def _families(self) -> list[Family | Histogram]:
         store = self._client.store(None)
@@ -460,8 +460,8 @@ def _archival(policies: Mapping[str, PolicySums]) -> list[Family | Histogram]:
         "tidemill_jobs_archival_duration_seconds", "How long runs took, by policy.", bounds=BOUNDS
     )
     counted = {
-        name: Family(f"tidemill_archive_{name}_total", said, "counter")
-        for name, said in (
+        name: Family(f"tidemill_archive_{name}_total", help_text, "counter")
+        for name, help_text in (
             ("verified", "Copies that passed verification, by policy."),
             ("failed", "Copies that failed verification, by policy; their jobs were kept."),
             ("errors", "Runs that a store error ended, by policy."),

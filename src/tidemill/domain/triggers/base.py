@@ -88,7 +88,7 @@ class Trigger(ABC):
             while at is not None and at <= end and (limit is None or len(found) < limit):
                 found.append(at)
                 at = fires.after(at)
-        return [EPOCH + each * _MICROSECOND for each in found]
+        return [EPOCH + tick * _MICROSECOND for tick in found]
 
     def count_between(
         self,
@@ -130,12 +130,12 @@ class Trigger(ABC):
         """The rule in plain English."""
 
     @abstractmethod
-    def facts(self) -> dict[str, object]:
+    def fields(self) -> dict[str, object]:
         """The trigger's fields as plain data."""
 
     @classmethod
     @abstractmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> Trigger:
+    def from_fields(cls, fields: Mapping[str, Any]) -> Trigger:
         """A trigger from these fields."""
 
     @abstractmethod
@@ -146,7 +146,7 @@ class Trigger(ABC):
 
     def to_data(self) -> dict[str, object]:
         """The trigger as plain data that JSON can hold; ``trigger_from_data`` reads it."""
-        return {"format": FORMAT, "kind": self.kind, **self.facts()}
+        return {"format": FORMAT, "kind": self.kind, **self.fields()}
 
     def _fires(
         self, timezone: str | ZoneInfo, calendar: BusinessCalendar | None, exclude: Excludable | None
@@ -174,7 +174,7 @@ def trigger_from_data(data: Mapping[str, object]) -> Trigger:
             value=data.get("kind"),
         )
     try:
-        return kind.from_facts(data)
+        return kind.from_fields(data)
     except KeyError as missing:
         raise BadSchedule(
             f"trigger: a {data['kind']} trigger needs {missing}", field=str(missing.args[0])

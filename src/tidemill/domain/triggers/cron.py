@@ -105,12 +105,12 @@ class Cron(Trigger, kind="cron"):
         clock = (tuple(sorted(sim.hours)), tuple(sorted(sim.minutes)), tuple(sorted(sim.seconds)))
         return cron_words(clock, reading.fields[3:], both_days=sim.day_and)
 
-    def facts(self) -> dict[str, object]:
+    def fields(self) -> dict[str, object]:
         return {"expression": self.expression}
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> Cron:
-        return cls(facts["expression"])
+    def from_fields(cls, fields: Mapping[str, Any]) -> Cron:
+        return cls(fields["expression"])
 
     def timeline(
         self, zone: ZoneInfo, calendar: BusinessCalendar | None, exclude: Exclude | None
@@ -222,7 +222,7 @@ def _month_days(expression: str, first_weekday: int, length: int) -> tuple[int, 
 @lru_cache(maxsize=32)
 def _month_like(first_weekday: int, length: int) -> tuple[int, int]:
     months = ((year, month) for year in range(2000, 2028) for month in range(1, 13))
-    return next(each for each in months if monthrange(*each) == (first_weekday, length))
+    return next(month for month in months if monthrange(*month) == (first_weekday, length))
 
 
 def _nearest_weekday(day: int, first_weekday: int, length: int) -> int:
@@ -242,7 +242,7 @@ def _check_fires(expression: str) -> None:
     if all(_month_days(expression, weekday, length) for weekday in range(7) for length in (28, 29, 30, 31)):
         return
     months = [(year, month) for year in range(2000, 2056) for month in range(1, 13)]
-    dates = [date(*each, days[0]) for each in months if (days := rule.days_of(*each))]
+    dates = [date(*month, days[0]) for month in months if (days := rule.days_of(*month))]
     if not dates:
         raise BadSchedule(
             f"expression: {expression!r} never fires: no year has a day that fits its day and month fields",

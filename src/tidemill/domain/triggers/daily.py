@@ -35,14 +35,14 @@ def _read_times(at: At) -> str:
         at.split(",") if isinstance(at, str) else at if isinstance(at, list | tuple) else [at]
     )
     seconds: set[int] = set()
-    for each in given:
-        if isinstance(each, time) and each.tzinfo is None and not each.microsecond:
-            seconds.add(each.hour * 3600 + each.minute * 60 + each.second)
+    for value in given:
+        if isinstance(value, time) and value.tzinfo is None and not value.microsecond:
+            seconds.add(value.hour * 3600 + value.minute * 60 + value.second)
             continue
-        match = _TIME.fullmatch(each.strip()) if isinstance(each, str) else None
+        match = _TIME.fullmatch(value.strip()) if isinstance(value, str) else None
         if match is None:
             raise BadSchedule(
-                f"at: {each!r} is not a time of day; write '06:00' or '06:00:30'", field="at", value=each
+                f"at: {value!r} is not a time of day; write '06:00' or '06:00:30'", field="at", value=value
             )
         seconds.add(int(match[1]) * 3600 + int(match[2]) * 60 + int(match[3] or 0))
     if not seconds:
@@ -99,7 +99,7 @@ class BusinessDay(NamedTuple):
     calendar: BusinessCalendar
 
     def days_of(self, year: int, month: int) -> Sequence[int]:
-        found = (self._day(*each) for each in ((year, month), *self._carriers(year, month)))
+        found = (self._day(*value) for value in ((year, month), *self._carriers(year, month)))
         return sorted(
             {day.day for day in found if day is not None and (day.year, day.month) == (year, month)}
         )
@@ -148,7 +148,7 @@ class _WallTrigger(Trigger):
         self, zone: ZoneInfo, calendar: BusinessCalendar | None, exclude: Exclude | None
     ) -> Timeline:
         days = DaySet(self._rule(calendar), exclude)
-        return FixedTimes(WallSet(days, _times(str(self.facts()["at"]))), zone)
+        return FixedTimes(WallSet(days, _times(str(self.fields()["at"]))), zone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,12 +166,12 @@ class Daily(_WallTrigger, kind="daily"):
     def explain(self) -> str:
         return f"{_time_words(self.at)} every day"
 
-    def facts(self) -> dict[str, object]:
+    def fields(self) -> dict[str, object]:
         return {"at": self.at}
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> Daily:
-        return cls(facts["at"])
+    def from_fields(cls, fields: Mapping[str, Any]) -> Daily:
+        return cls(fields["at"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +194,12 @@ class Weekly(_WallTrigger, kind="weekly"):
     def explain(self) -> str:
         return f"{_time_words(self.at)} on {named(read_weekdays(self.days), WEEKDAY_NAMES)}"
 
-    def facts(self) -> dict[str, object]:
+    def fields(self) -> dict[str, object]:
         return {"days": self.days, "at": self.at}
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> Weekly:
-        return cls(facts["days"], facts["at"])
+    def from_fields(cls, fields: Mapping[str, Any]) -> Weekly:
+        return cls(fields["days"], fields["at"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,12 +239,12 @@ class Monthly(_WallTrigger, kind="monthly"):
             which += f", or the {'last' if day > 0 else 'first'} day of a month that is too short"
         return f"{_time_words(self.at)} on {which}"
 
-    def facts(self) -> dict[str, object]:
+    def fields(self) -> dict[str, object]:
         return {"day": self.day, "at": self.at}
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> Monthly:
-        return cls(facts["day"], facts["at"])
+    def from_fields(cls, fields: Mapping[str, Any]) -> Monthly:
+        return cls(fields["day"], fields["at"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,9 +284,9 @@ class MonthlyBusinessDay(_WallTrigger, kind="monthly_business_day"):
             return f"{text}; a month with fewer is left out"
         return f"{text}, or the {self.roll} business day where a month has fewer"
 
-    def facts(self) -> dict[str, object]:
+    def fields(self) -> dict[str, object]:
         return {"n": self.n, "at": self.at, "roll": self.roll}
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> MonthlyBusinessDay:
-        return cls(facts["n"], facts["at"], facts.get("roll", "previous"))
+    def from_fields(cls, fields: Mapping[str, Any]) -> MonthlyBusinessDay:
+        return cls(fields["n"], fields["at"], fields.get("roll", "previous"))

@@ -54,14 +54,14 @@ class Every(Trigger, kind="every"):
         text = f"every {span_text(self.interval)}"
         return sentence(text if self.anchor is None else f"{text} from {instant_text(self.anchor)} on")
 
-    def facts(self) -> dict[str, object]:
+    def fields(self) -> dict[str, object]:
         seconds = self.interval.total_seconds()
         anchor = self.anchor.isoformat() if self.anchor is not None else None
         return {"seconds": int(seconds) if seconds.is_integer() else seconds, "anchor": anchor}
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> Every:
-        seconds, anchor = facts["seconds"], facts.get("anchor")
+    def from_fields(cls, fields: Mapping[str, Any]) -> Every:
+        seconds, anchor = fields["seconds"], fields.get("anchor")
         if (
             not isinstance(seconds, int | float)
             or seconds is True
@@ -112,12 +112,12 @@ class Once(Trigger, kind="once"):
     def explain(self) -> str:
         return f"Once, at {instant_text(self.at)}"
 
-    def facts(self) -> dict[str, object]:
+    def fields(self) -> dict[str, object]:
         return {"at": self.at.isoformat()}
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> Once:
-        return cls(instant_of(facts["at"], "at"))
+    def from_fields(cls, fields: Mapping[str, Any]) -> Once:
+        return cls(instant_of(fields["at"], "at"))
 
     def timeline(
         self, zone: ZoneInfo, calendar: BusinessCalendar | None, exclude: Exclude | None
@@ -141,11 +141,11 @@ class Manual(Trigger, kind="manual"):
     def explain(self) -> str:
         return "Only when triggered manually"
 
-    def facts(self) -> dict[str, object]:
+    def fields(self) -> dict[str, object]:
         return {}
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> Manual:  # noqa: ARG003 - there are none to read
+    def from_fields(cls, fields: Mapping[str, Any]) -> Manual:  # noqa: ARG003 - there are none to read
         return cls()
 
     def timeline(

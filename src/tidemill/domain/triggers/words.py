@@ -52,7 +52,7 @@ def named(numbers: Iterable[int], names: Sequence[str], word: str = "and") -> st
         if last - first >= 2:
             parts.append(f"{names[first]} to {names[last]}")
         else:
-            parts.extend(names[each] for each in range(first, last + 1))
+            parts.extend(names[number] for number in range(first, last + 1))
     return joined(parts, word)
 
 

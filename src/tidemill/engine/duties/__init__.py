@@ -12,7 +12,7 @@ from tidemill.clock import Clock
 from tidemill.domain.cluster import Coordination
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.engine.duties.expire import CancelExpired, Expire
-from tidemill.engine.duties.fire import FactsOf, FireDuty, no_facts
+from tidemill.engine.duties.fire import FireDuty, TaskDataOf, no_task_data
 from tidemill.engine.duties.fire_here import FireHere
 from tidemill.engine.duties.promote import Promote
 from tidemill.engine.duties.reclaim import Reclaim
@@ -28,7 +28,6 @@ from tidemill.stores.base import Store
 __all__ = [
     "CancelExpired",
     "Expire",
-    "FactsOf",
     "FireDuty",
     "FireHere",
     "LocalFireHooks",
@@ -37,6 +36,7 @@ __all__ = [
     "Reclaim",
     "Retention",
     "Sweep",
+    "TaskDataOf",
     "TickDuty",
     "Wake",
     "batch_of",
@@ -61,20 +61,20 @@ def usual_duties(
     batch: int = _BATCH,
     reclaim: Reclaim | None = None,
     retention: Sequence[ArchivePolicy] = (),
-    facts_of: FactsOf = no_facts,
+    task_data_of: TaskDataOf = no_task_data,
     fire_hooks: FireHooks = NO_FIRE_HOOKS,
 ) -> list[Duty]:
     """The duties that every worker offers to run.
 
     ``reclaim`` is an instance that other code calls as well. ``retention`` is for stores without an archive.
-    ``facts_of`` returns the options of tasks whose schedules are fired. ``fire_hooks`` has the hooks and events for
+    ``task_data_of`` returns the options of tasks whose schedules are fired. ``fire_hooks`` has the hooks and events for
     their jobs.
     """
     waiting = Wake(store, clock)
     duties = [
         Promote(store, batch=batch, tick=TickDuty(clock)).duty(),
         (reclaim or Reclaim(store, clock, policy_of, random, batch=batch)).duty(),
-        FireDuty(store, clock, facts_of, fire_hooks, batch=batch, on_waiting=waiting.knows).duty(),
+        FireDuty(store, clock, task_data_of, fire_hooks, batch=batch, on_waiting=waiting.knows).duty(),
         waiting.duty(),
         Expire(store, clock, policy_of, random, batch=batch).duty(),
         CancelExpired(store, batch=batch).duty(),
@@ -84,7 +84,11 @@ def usual_duties(
 
 
 def duties_here(
-    store: Store, clock: Clock, node: str, facts_of: FactsOf = no_facts, fire_hooks: FireHooks = NO_FIRE_HOOKS
+    store: Store,
+    clock: Clock,
+    node: str,
+    task_data_of: TaskDataOf = no_task_data,
+    fire_hooks: FireHooks = NO_FIRE_HOOKS,
 ) -> list[Duty]:
     """The duties that every node runs for itself, independent of the leader."""
-    return [FireHere(store, clock, node, facts_of, fire_hooks).duty()]
+    return [FireHere(store, clock, node, task_data_of, fire_hooks).duty()]

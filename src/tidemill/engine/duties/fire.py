@@ -17,7 +17,7 @@ from tidemill.clock import Clock
 from tidemill.domain.decide import Action, expected
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import Move, NewJob
-from tidemill.domain.job_requests import Facts
+from tidemill.domain.job_requests import TaskData
 from tidemill.domain.schedule_fires import LEAP, OVERLAP, FirePlan, plan, revised, rewound, room_of
 from tidemill.domain.schedules import ActiveJob, Definition, Due, ScheduleRow, Scope
 from tidemill.domain.states import HELD, LIVE, JobState
@@ -39,11 +39,11 @@ _JOBS = 1_000  # maximum jobs per statement
 _ASK = 20.0  # seconds between two readings of the store's clock while nothing is due
 _AWAY = 60.0  # seconds without a call: another leader may have fired with a clock that leapt
 
-FactsOf = Callable[[str], Facts | None]
+TaskDataOf = Callable[[str], TaskData | None]
 """Returns a task's options as plain data; None for a task that is unknown here."""
 
 
-def no_facts(_task: str) -> Facts | None:
+def no_task_data(_task: str) -> TaskData | None:
     """Return None: no task is known."""
     return None
 
@@ -56,9 +56,15 @@ class Firing:
     """
 
     def __init__(
-        self, store: Store, clock: Clock, facts_of: FactsOf, fire_hooks: FireHooks, *, pinned: bool = False
+        self,
+        store: Store,
+        clock: Clock,
+        task_data_of: TaskDataOf,
+        fire_hooks: FireHooks,
+        *,
+        pinned: bool = False,
     ) -> None:
-        self._store, self._clock, self._facts_of = store, clock, facts_of
+        self._store, self._clock, self._task_data_of = store, clock, task_data_of
         self._fire_hooks, self._pinned = fire_hooks, pinned
         self._complained: set[tuple[UUID, int]] = set()
 
@@ -94,9 +100,9 @@ class Firing:
         waiting = self._store.get(unsure, tenant=ALL_TENANTS) if unsure else []
         return living, {job.id for job in waiting if (job.reason or "").startswith(OVERLAP)}
 
-    def facts_of(self, task: str) -> Facts | None:
+    def task_data_of(self, task: str) -> TaskData | None:
         """The options of a task."""
-        return self._facts_of(task)
+        return self._task_data_of(task)
 
     def complain(self, schedule: ScheduleRow, why: str) -> None:
         """Log once what is wrong with a schedule."""
@@ -112,7 +118,7 @@ class Firing:
         them since, or their hooks have not ended yet.
         """
         # The hooks end before the transaction begins: user code holds no lock.
-        hooked = self._fire_hooks.apply(plans, lambda task: self._facts_of(task) is not None)
+        hooked = self._fire_hooks.apply(plans, lambda task: self._task_data_of(task) is not None)
         lost = set(hooked.unanswered)
         for found, error in hooked.refused:
             lost |= self._put_off(found, error)[1]
@@ -190,10 +196,10 @@ class Firing:
             self._store.request_cancel(held, tenant=ALL_TENANTS, reason=reason)
         return {"ended", "cancel"}
 
-    def _put_off(self, found: FirePlan, error: str) -> tuple[list[FirePlan], set[UUID]]:
-        self.complain(found.schedule, f"its jobs cannot be written: {error}")
-        later = found.advance._replace(
-            last_fire_at=found.advance.expected_fire_at, next_fire_at=self.now() + timedelta(minutes=1)
+    def _put_off(self, schedule: FirePlan, error: str) -> tuple[list[FirePlan], set[UUID]]:
+        self.complain(schedule.schedule, f"its jobs cannot be written: {error}")
+        later = schedule.advance._replace(
+            last_fire_at=schedule.advance.expected_fire_at, next_fire_at=self.now() + timedelta(minutes=1)
         )
         lost = self._store.advance([later])
         return [], set(lost)
@@ -214,14 +220,14 @@ class FireDuty(Firing):
         self,
         store: Store,
         clock: Clock,
-        facts_of: FactsOf = no_facts,
+        task_data_of: TaskDataOf = no_task_data,
         fire_hooks: FireHooks = NO_FIRE_HOOKS,
         *,
         batch: int = BATCH,
         pinned: bool = False,
         on_waiting: Callable[[Collection[NewJob]], None] | None = None,
     ) -> None:
-        super().__init__(store, clock, facts_of, fire_hooks, pinned=pinned)
+        super().__init__(store, clock, task_data_of, fire_hooks, pinned=pinned)
         self._batch, self._on_waiting = batch, on_waiting
         self._unrevised: list[ScheduleRow] | None = None
         self._purge_at = self._asked_at = self._called_at = float("-inf")
@@ -270,7 +276,7 @@ class FireDuty(Firing):
                 definition,
                 living,
                 now,
-                self.facts_of(schedule.task),
+                self.task_data_of(schedule.task),
                 new_id,
                 parked=[job.job_id for job in living if job.job_id in parked],
                 busy=self._busy(schedule, definition, len(living)),

@@ -19,7 +19,7 @@ from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import NewJob
 from tidemill.domain.schedule_fires import JOINED, FirePlan, plan_here, rewound_here
 from tidemill.domain.schedules import ActiveJob, Definition, Fired, ScheduleRow, Scope, runner_place
-from tidemill.engine.duties.fire import EVERY, TOPICS, FactsOf, Firing, no_facts
+from tidemill.engine.duties.fire import EVERY, TOPICS, Firing, TaskDataOf, no_task_data
 from tidemill.engine.duty import Done, Duty
 from tidemill.engine.fire_hooks import NO_FIRE_HOOKS, FireHooks
 from tidemill.engine.node import own_queue
@@ -49,13 +49,13 @@ class FireHere(Firing):
         store: Store,
         clock: Clock,
         node: str,
-        facts_of: FactsOf = no_facts,
+        task_data_of: TaskDataOf = no_task_data,
         fire_hooks: FireHooks = NO_FIRE_HOOKS,
         *,
         pinned: bool = False,
         on_waiting: Callable[[Collection[NewJob]], None] | None = None,
     ) -> None:
-        super().__init__(store, clock, facts_of, fire_hooks, pinned=pinned)
+        super().__init__(store, clock, task_data_of, fire_hooks, pinned=pinned)
         self._node, self._on_waiting = node, on_waiting
         self._began_at: datetime | None = None
         self._last: dict[tuple[UUID, str], Fired] = {}
@@ -163,9 +163,17 @@ class FireHere(Firing):
         living: list[ActiveJob],
         parked: set[UUID],
     ) -> tuple[FirePlan, datetime | None]:
-        last, facts = self._last[target.key], self.facts_of(target.schedule.task)
+        last, task_data = self._last[target.key], self.task_data_of(target.schedule.task)
         return plan_here(
-            target.schedule, definition, living, last, now, facts, new_id, node=target.place, parked=parked
+            target.schedule,
+            definition,
+            living,
+            last,
+            now,
+            task_data,
+            new_id,
+            node=target.place,
+            parked=parked,
         )
 
     def _living(self, target: Target) -> tuple[list[ActiveJob], set[UUID]]:

@@ -22,14 +22,14 @@ class TickDuty:
         self._clock = clock
         # Calls come at irregular times. A somewhat early tick is better than one that is much too late.
         self._gap = every.total_seconds() / 2
-        self._said = float("-inf")
+        self._told_at = float("-inf")
 
     @property
     def due(self) -> bool:
         """Whether the next tick is due."""
-        return self._clock.monotonic() - self._said >= self._gap
+        return self._clock.monotonic() - self._told_at >= self._gap
 
     def topics(self, queues: Collection[str]) -> frozenset[str]:
         """The topics to notify now, given the queues with pending jobs. The caller sends them."""
-        self._said = self._clock.monotonic()
+        self._told_at = self._clock.monotonic()
         return frozenset({TICK, *(f"ready:{queue}" for queue in queues)})

@@ -36,25 +36,25 @@ class Wake:
 
     def __init__(self, store: Store, clock: Clock, *, pinned: bool = False) -> None:
         self._store, self._clock, self._pinned = store, clock, pinned
-        self._known: set[UUID] = set()
+        self._waiting_ids: set[UUID] = set()
         self._cursor: str | None = None
         self._searched = self._called = float("-inf")
 
     def knows(self, jobs: Collection[NewJob]) -> None:
         """Add jobs that were just created to wait."""
-        self._known |= {job.id for job in jobs}
+        self._waiting_ids |= {job.id for job in jobs}
 
     def __call__(self) -> Done:
         now = self._clock.monotonic()
         taken_over, self._called = now - self._called > _GAP, now
         if self._pinned or taken_over or now - self._searched >= SEARCH.total_seconds():
             self._search()
-        if not self._known:
+        if not self._waiting_ids:
             return Done()
-        waiting = [job for job in self._store.get(self._known, tenant=ALL_TENANTS) if _waits(job)]
-        self._known = {job.id for job in waiting}
+        waiting = [job for job in self._store.get(self._waiting_ids, tenant=ALL_TENANTS) if _waits(job)]
+        self._waiting_ids = {job.id for job in waiting}
         moved = self._wake(waiting) if waiting else 0
-        return Done(moved, self._clock.now() + SOON if self._known else None)
+        return Done(moved, self._clock.now() + SOON if self._waiting_ids else None)
 
     def _search(self) -> None:
         """Read one page of waiting jobs. The next search continues after it."""
@@ -62,13 +62,17 @@ class Wake:
         where = JobFilter(ALL_TENANTS, states=frozenset({JobState.WAITING}))
         page = self._store.jobs(where, sort=Sort.OLDEST, limit=_PAGE, after=self._cursor)
         self._cursor = page.next
-        self._known |= {job.id for job in page.items if _waits(job)}
+        self._waiting_ids |= {job.id for job in page.items if _waits(job)}
 
     def _wake(self, waiting: Collection[JobRow]) -> int:
         """Wake the job of each schedule (on each node) that has waited the longest, if no other job of it is live."""
         schedules = {job.details.schedule_id for job in waiting if job.details.schedule_id is not None}
         active = {job.job_id for job in self._store.active_jobs(list(schedules), newest=_NEWEST)}
-        others = self._store.get(active - self._known, tenant=ALL_TENANTS) if active - self._known else []
+        others = (
+            self._store.get(active - self._waiting_ids, tenant=ALL_TENANTS)
+            if active - self._waiting_ids
+            else []
+        )
         busy = {_group(job) for job in others if job.state not in ENDED}
         queues: dict[tuple[UUID | None, str], list[JobRow]] = defaultdict(list)
         for job in waiting:
@@ -84,7 +88,7 @@ class Wake:
         moves = [move(job, Action.WAKE, "the job before it has ended") for job in first]
         moved = self._store.move(moves, now=now)
         wake(self._store, {f"ready:{job.queue}" for job in first if job.id in moved})
-        self._known -= moved
+        self._waiting_ids -= moved
         return len(moved)
 
     def duty(self, every: timedelta = EVERY) -> Duty:

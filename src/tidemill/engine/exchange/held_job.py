@@ -86,7 +86,6 @@ class HeldJob:
         "claim",
         "completes",
         "declared",
-        "desk",
         "details",
         "handle",
         "kind",
@@ -95,15 +94,22 @@ class HeldJob:
         "refused",
         "releasing",
         "renewals",
+        "services",
         "start_by",
         "stopped_at",
         "timed_out",
     )
 
     def __init__(
-        self, claim: Claim, declared: Declared, details: Details, desk: RunnerServices, kind: str
+        self, claim: Claim, declared: Declared, details: Details, services: RunnerServices, kind: str
     ) -> None:
-        self.claim, self.declared, self.details, self.desk, self.kind = claim, declared, details, desk, kind
+        self.claim, self.declared, self.details, self.services, self.kind = (
+            claim,
+            declared,
+            details,
+            services,
+            kind,
+        )
         self.began: float | None = None  #: monotonic time at which it began
         self.handle: Any = None  #: the handle with which the executor stops it
         self.cancel_reason: str | None = claim.cancel_reason
@@ -135,7 +141,7 @@ class HeldJob:
 
     def job(self) -> JobRow:
         """The job as its context shows it."""
-        return job_of(self.claim, self.details, self.desk.clock.now())
+        return job_of(self.claim, self.details, self.services.clock.now())
 
     def is_overdue(self, at: float) -> bool:
         """Whether it has run past its timeout."""
@@ -172,27 +178,29 @@ class HeldJob:
 
     def report(self, progress: Progress) -> None:
         if self.phase is OPEN:
-            self.desk.report(self, progress)
+            self.services.report(self, progress)
 
     def log(self, entry: LogEntry) -> None:
         if self.phase is OPEN:
-            self.desk.log(self, entry)
+            self.services.log(self, entry)
 
     def checkpoint(self, name: str) -> str | None:
-        return self.desk.store.checkpoints(self.claim.id, tenant=self.claim.tenant).get(name)
+        return self.services.store.checkpoints(self.claim.id, tenant=self.claim.tenant).get(name)
 
     def save_checkpoint(self, name: str, value: str) -> None:
         claim = self.claim
         if self.lost or self.phase is SUPERSEDED:
             return
-        if self.desk.store.save_checkpoints([Checkpoint(claim.id, claim.token, claim.worker, name, value)]):
+        if self.services.store.save_checkpoints(
+            [Checkpoint(claim.id, claim.token, claim.worker, name, value)]
+        ):
             self.refused = True
 
     def is_timed_out(self) -> bool:
         return self.timed_out
 
     def renew_start(self) -> None:
-        refusal = self.desk.permits.renew(self)
+        refusal = self.services.permits.renew(self)
         if refusal is not None:
             raise StartRefused(refusal)
 
@@ -200,21 +208,21 @@ class HeldJob:
         return self.lost or self.releasing or self.timed_out or self.cancel_reason is not None
 
     def now(self) -> datetime:
-        return self.desk.clock.now()
+        return self.services.clock.now()
 
     @property
     def connections(self) -> Connections | None:
-        return self.desk.connections
+        return self.services.connections
 
     def completing(self) -> float:
         if self.lost:
             check_held(self.claim.id, held=False)
         self.completes = True
-        now = self.desk.clock.monotonic()
+        now = self.services.clock.monotonic()
         return now - (now if self.began is None else self.began)
 
     def flush(self) -> None:
-        self.desk.flush(self)
+        self.services.flush(self)
 
     def unwritten(self) -> tuple[list[LogEntry], list[ProgressReport]]:
-        return self.desk.unwritten(self)
+        return self.services.unwritten(self)

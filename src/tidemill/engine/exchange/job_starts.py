@@ -50,7 +50,7 @@ def held_of(
     claims: Sequence[Claim],
     details: Mapping[UUID, Details],
     registry: Registry,
-    desk: RunnerServices,
+    services: RunnerServices,
     *,
     alone: bool,
 ) -> dict[int, HeldJob]:
@@ -67,7 +67,7 @@ def held_of(
             # A suspect runs in its own process. If it causes the crashes, it takes no other job with it.
             kind = PROCESS
         asked_with = details.get(claim.id, NO_DETAILS) if claim.detailed else NO_DETAILS
-        held[claim.id.int] = HeldJob(claim, declared, asked_with, desk, kind)
+        held[claim.id.int] = HeldJob(claim, declared, asked_with, services, kind)
     return held
 
 

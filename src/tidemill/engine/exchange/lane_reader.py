@@ -184,7 +184,7 @@ class LaneReader:
             known = self._rate_opens_at if first is not None else float("inf")
             self._rate_opens_at = min(known, self._clock.monotonic() + rate_opens)
             self._planner.rated = rated or (first is not None and self._planner.rated)
-            self._turns.seen((lane for lane in found if lane.key not in shut), anew=first is None)
+            self._turns.seen((lane for lane in found if lane.key not in shut), replace=first is None)
             for gates in self._gates.values() or (self._gates_for(()),):
                 gates.seen(found, shut, self._clock.monotonic())
                 if first is None and self._after is None:

@@ -56,10 +56,10 @@ class LoopDriver:
         self._ahead: StepPipeline | None = None
         self._flights: deque[StepInFlight] = deque()  # used only by the loop's thread
 
-    def attach(self, lane: LoopExecutor, ear: WakeupListener | None = None) -> None:
+    def attach(self, lane: LoopExecutor, listener: WakeupListener | None = None) -> None:
         """Attach the event loop. If a listener is given, its wake-ups are received on the loop."""
         self._lane = lane
-        self._hearing = None if ear is None else LoopListener(ear)
+        self._hearing = None if listener is None else LoopListener(listener)
 
     # Any thread ----------------------------------------------------------------------------------------------------------
 

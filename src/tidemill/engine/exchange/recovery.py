@@ -52,7 +52,7 @@ class Recovery:
         self._note(error)
         if isinstance(error, StoreBusy):  # the store did nothing
             with self._shared.changed:
-                self._owner.tally.collide("busy")
+                self._owner.counters.collide("busy")
             self._shared.rest(0.05)
             return
         if self._recover_alone():

@@ -44,10 +44,10 @@ OnTrouble = Callable[[StoreError], None]
 class ExchangeOwner(Protocol):
     """The object that the exchange claims and writes for.
 
-    The exchange records claim statistics in its tally, under the lock of the exchange.
+    The exchange records claim statistics in its counters, under the lock of the exchange.
     """
 
-    tally: Counters
+    counters: Counters
 
     def take_over(self, claims: Sequence[Claim], dated: float | None = None) -> None: ...
 
@@ -225,7 +225,7 @@ class StepRunner:
             self.note_answer()
         if request is not None:
             with self._shared.changed:
-                self._owner.tally.claim(request.limit, len(claims))
+                self._owner.counters.claim(request.limit, len(claims))
             if plan is not None:
                 self._claimer.claimed(plan, request, claims)
         if claims:
@@ -264,7 +264,7 @@ class StepRunner:
             return ask()
         except BaseException:
             with self._shared.changed:
-                self._owner.tally.claim(request.limit, None)
+                self._owner.counters.claim(request.limit, None)
             if plan is not None:
                 self._claimer.failed(plan, request)
             raise

@@ -151,8 +151,8 @@ class _Sender:
         reports = [ProgressReport(id, token, worker, progress_from_data(data)) for data in told["progress"]]
         return [replace(entry_from_data(data), worker=worker) for data in told["lines"]], reports
 
-    def _say(self, kind: str, **facts: Any) -> None:
-        self._child.say({"kind": kind, "run": self._run.number, **facts})
+    def _say(self, kind: str, **fields: Any) -> None:
+        self._child.say({"kind": kind, "run": self._run.number, **fields})
 
 
 class Child:
@@ -166,13 +166,13 @@ class Child:
         self._asks = itertools.count(1)
         self._answers: dict[int, queue.SimpleQueue[Data]] = {}
         self._surroundings = _ChildServices()
-        self._known = descendants(os.getpid())  # processes that the app started while it was imported
+        self._own_processes = descendants(os.getpid())  # processes that the app started while it was imported
         app.events.forward(self._forward)
 
     def serve(self) -> None:
         """Run jobs until the runner closes the connection."""
         self._prepare()
-        threading.Thread(target=self._listen, name="tidemill-child-ear", daemon=True).start()
+        threading.Thread(target=self._listen, name="tidemill-child-listener", daemon=True).start()
         self.say({"kind": "ready"})
         while (own := self._runs.get()) is not None:
             outcome, following = self._outcome(own)
@@ -234,12 +234,12 @@ class Child:
         except PayloadTooLarge as error:
             _log.error("event %s is dropped: %s", event.name, error)
 
-    def ask(self, number: int, kind: str, **facts: Any) -> Any:
+    def ask(self, number: int, kind: str, **fields: Any) -> Any:
         """Send a request to the runner and wait for its answer."""
         ask = next(self._asks)
         waiting: queue.SimpleQueue[Data] = queue.SimpleQueue()
         self._answers[ask] = waiting
-        self.say({"kind": kind, "run": number, "ask": ask, **facts})
+        self.say({"kind": kind, "run": number, "ask": ask, **fields})
         answer = waiting.get()
         if "error" in answer:
             raise _named_error(answer["error"])(answer["message"])
@@ -303,7 +303,7 @@ class Child:
         except ChildProcessError:
             return None
         living = descendants(os.getpid())
-        return "it left processes behind" if not living or living - self._known else None
+        return "it left processes behind" if not living or living - self._own_processes else None
 
 
 try:

@@ -21,7 +21,7 @@ from tidemill.engine.deathwatch import Forks, end_fork
 from tidemill.engine.exchange.held_job import OPEN, HeldJob
 from tidemill.engine.exchange.loop_io import LoopStepper, new_loop
 from tidemill.engine.runner.execution import ExecutionEnd, arun, run
-from tidemill.stores.wait_function import meanwhile
+from tidemill.stores.wait_function import wait_function
 from tidemill.tasks.hooks import Hooks
 
 _log = logging.getLogger("tidemill.engine")
@@ -107,7 +107,7 @@ class LoopExecutor:
     def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         self._turning = loop
         asyncio.set_event_loop(loop)
-        meanwhile.set(self.turn_until)
+        wait_function.set(self.turn_until)
         try:
             while not self._over:
                 if self._steps is None or not self._steps.drive():

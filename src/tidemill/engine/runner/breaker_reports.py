@@ -37,7 +37,7 @@ class BreakerReports:
     def __init__(self, store: Store, rules: Callable[[], Rules], change: Callable[[], None]) -> None:
         self._store, self._rules, self._change = store, rules, change
         self._lock = threading.Condition()
-        self._tally: dict[str, list[int]] = {}
+        self._counts: dict[str, list[int]] = {}
         self._urgent = self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -53,12 +53,12 @@ class BreakerReports:
             return
         with self._lock:
             for name, execution in found:
-                tally = self._tally.setdefault(name, [0, 0])
+                counts = self._counts.setdefault(name, [0, 0])
                 if execution in _FAILED:
-                    tally[1] += 1
+                    counts[1] += 1
                     self._urgent = True
                 elif execution is ExecutionState.SUCCEEDED:
-                    tally[0] += 1
+                    counts[0] += 1
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._run, name="tidemill-breakers", daemon=True)
                 self._thread.start()
@@ -76,14 +76,14 @@ class BreakerReports:
         half_open = False
         while True:
             with self._lock:
-                self._lock.wait_for(lambda: self._tally or self._closed)
+                self._lock.wait_for(lambda: self._counts or self._closed)
                 if not half_open:
                     self._lock.wait_for(lambda: self._urgent or self._closed, PAUSE)
-                tally, self._tally, self._urgent = self._tally, {}, False
-                if self._closed and not tally:
+                counts, self._counts, self._urgent = self._counts, {}, False
+                if self._closed and not counts:
                     return
             half_open = False
-            for name, (succeeded, failed) in tally.items():
+            for name, (succeeded, failed) in counts.items():
                 try:
                     half_open |= self._tell(name, succeeded, failed)
                 except StoreError as error:

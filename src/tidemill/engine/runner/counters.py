@@ -120,14 +120,12 @@ class Counters:
 
     def add(self, told: Mapping[str, Any]) -> Self:
         """Add the counters that a runner reported."""
-        for task, facts in told.get("tasks", {}).items():
+        for task, data in told.get("tasks", {}).items():
             line = self._line(task)
-            for name, count in facts["outcomes"].items():
+            for name, count in data["outcomes"].items():
                 line.outcomes[name] = line.outcomes.get(name, 0) + count
-            line.buckets = [
-                before + more for before, more in zip(line.buckets, facts["buckets"], strict=True)
-            ]
-            line.seconds += facts["seconds"]
+            line.buckets = [before + more for before, more in zip(line.buckets, data["buckets"], strict=True)]
+            line.seconds += data["seconds"]
         for name, count in told.get("claims", {}).items():
             self.claims[name] += count
         for name, count in told.get("contention", {}).items():

@@ -304,7 +304,7 @@ class _Attempt(inside_job):
 
 def _problem(error: BadArguments) -> str:
     """The problem without the task's name, which its readers know."""
-    return error.message.removeprefix(f"task {error.facts.get('task')}: ")
+    return error.message.removeprefix(f"task {error.details.get('task')}: ")
 
 
 def _alone(error: BaseException) -> BaseException:

@@ -109,9 +109,9 @@ class RunnerMain:
         self._offer = {} if self._hook_server is None else self._hook_server.offer()
         return self._offer
 
-    def _say(self, kind: str, **facts: object) -> None:
+    def _say(self, kind: str, **fields: object) -> None:
         try:
-            self._wire.send({"kind": kind, **facts})
+            self._wire.send({"kind": kind, **fields})
         except OSError:
             # The supervisor is gone, or a job has closed our socket. This runner can do no more work in either case.
             leave_at_once(1)
@@ -136,14 +136,14 @@ class RunnerMain:
     def _work(self, app: Application, tasks: Registry, go: Mapping[str, Any]) -> int:
         self._working.set()
         spare_the_collector()
-        ear = WakeupListener(app.store, app.clock)
+        listener = WakeupListener(app.store, app.clock)
         runner = Runner(
             app.store,
             tasks,
             UUID(go["worker"]),
             fitted(read_settings(dict(go["settings"])), app.store.url),
             app.clock,
-            ear=ear,
+            listener=listener,
             events=app.events,
             hooks=app.hooks,
             connections=app.connections,
@@ -160,7 +160,7 @@ class RunnerMain:
         self._tried_at = checked_at = app.clock.monotonic()
         check = CodeCheck(app.store, tasks)
         check.quietly()
-        ear.start()
+        listener.start()
         runner.start()
         self._say("ready")
         while self._obey(runner):
@@ -178,7 +178,7 @@ class RunnerMain:
         hurry(_LEAVING)
         if self._hook_server is not None:
             self._hook_server.close()
-        ear.close()
+        listener.close()
         app.close()
         return 0
 
@@ -231,7 +231,9 @@ class RunnerMain:
         known = (*stats, *condition)
         if now - self._told_at >= (_OFTEN if known != self._last else _SELDOM):
             self._told_at, self._last = now, known
-            self._say("stats", **stats._asdict(), tally=runner.tally.data(), condition=condition._asdict())
+            self._say(
+                "stats", **stats._asdict(), counters=runner.counters.data(), condition=condition._asdict()
+            )
 
 
 def fence_of(go: Mapping[str, Any]) -> Fence:
@@ -269,7 +271,7 @@ def describe(app: Application, sound: Registry, broken: Mapping[str, str]) -> di
         "migrate": app.migrates,
         "tasks": {
             name: {
-                **task.facts,
+                **task.data,
                 "retry": policy_to_data(task.options.policy.retry),
                 "crash_cap": task.options.policy.crash_cap,
                 "orphans": task.options.policy.orphans.value,

@@ -20,7 +20,7 @@ _COUNTED = (
 )
 
 
-def worker_metrics(alive: bool, ready: bool, facts: Mapping[str, Any], tally: Counters) -> str:
+def worker_metrics(alive: bool, ready: bool, details: Mapping[str, Any], counters: Counters) -> str:
     """Render the metrics of a worker and its runners.
 
     The counters of a replaced runner start at zero under its new process id.
@@ -30,19 +30,19 @@ def worker_metrics(alive: bool, ready: bool, facts: Mapping[str, Any], tally: Co
     able = Family("tidemill_worker_ready", "Whether it can take jobs: 1, or 0.")
     able.add(int(alive and ready))
     leading = Family("tidemill_worker_leading", "Whether it runs the duties: 1, or 0.")
-    leading.add(int(bool(facts.get("leading"))))
+    leading.add(int(bool(details.get("leading"))))
     unhooked = Family(
         "tidemill_worker_fires_without_hooks_total",
         "Fires made without the app's enqueue hooks, because no runner answered in time.",
         "counter",
     )
-    unhooked.add(int(facts.get("fires_without_hooks", 0)))
+    unhooked.add(int(details.get("fires_without_hooks", 0)))
     families: list[Family | Histogram] = [up, able, leading, unhooked]
     for name, metric, words, kind in _COUNTED:
         family = Family(metric, words, "counter" if kind == "counter" else "gauge")
-        for runner in facts.get("runners", ()):
+        for runner in details.get("runners", ()):
             if isinstance(value := runner.get(name), int):
                 family.add(value, runner=str(runner.get("pid")))
         families.append(family)
-    families += tally.families()
+    families += counters.families()
     return rendered(families)

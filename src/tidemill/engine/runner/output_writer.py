@@ -56,7 +56,7 @@ class OutputWriter:
         self._progress: dict[UUID, tuple[HeldJob, Progress]] = {}
         self._underway: frozenset[UUID] = frozenset()  # jobs whose output is being written
         # The output being written.
-        self._said: tuple[list[tuple[HeldJob, LogEntry]], list[tuple[HeldJob, Progress]]] = ([], [])
+        self._in_flight: tuple[list[tuple[HeldJob, LogEntry]], list[tuple[HeldJob, Progress]]] = ([], [])
         self._written_at: dict[UUID, float] = {}
         self._failing = False
         self._closed = False
@@ -86,7 +86,7 @@ class OutputWriter:
 
     def _rouse(self) -> None:
         if self._thread is None and not self._closed:
-            self._thread = threading.Thread(target=self._loop, name="tidemill-scribe", daemon=True)
+            self._thread = threading.Thread(target=self._loop, name="tidemill-output", daemon=True)
             self._thread.start()
         self._changed.notify()
 
@@ -123,7 +123,7 @@ class OutputWriter:
         It also stays queued.
         """
         with self._changed:
-            lines, reports = self._said
+            lines, reports = self._in_flight
             entries = [*(entry for owner, entry in lines if owner is held), *self._lines.of(held)]
             told = [progress for owner, progress in (*reports, *self._progress.values()) if owner is held]
         claim = held.claim
@@ -155,9 +155,9 @@ class OutputWriter:
                 ]
                 reports = [self._progress.pop(id) for id in due]
                 self._written_at.update((id, now) for id in due)
-                said = [held for held, _ in (*lines, *reports)]
-                self._underway = frozenset(held.claim.id for held in said)
-                self._said = lines, reports
+                reporting = [held for held, _ in (*lines, *reports)]
+                self._underway = frozenset(held.claim.id for held in reporting)
+                self._in_flight = lines, reports
                 self._room.notify_all()
             written = 0
             lost: frozenset[UUID] = frozenset()
@@ -171,11 +171,11 @@ class OutputWriter:
                 return error
             finally:
                 with self._changed:
-                    self._underway, self._said = frozenset(), ([], [])
+                    self._underway, self._in_flight = frozenset(), ([], [])
                 self._warn_of_dropped(lines[:written])
             self._failing = False
             if lost:
-                self._lose(lost, said)
+                self._lose(lost, reporting)
             return None
 
     def _warn_of_dropped(self, written: Sequence[Line]) -> None:
@@ -207,13 +207,13 @@ class OutputWriter:
                 self._progress.setdefault(held.claim.id, (held, progress))
             self._room.notify_all()
 
-    def _lose(self, lost: frozenset[UUID], said: Sequence[HeldJob]) -> None:
+    def _lose(self, lost: frozenset[UUID], reporting: Sequence[HeldJob]) -> None:
         """Report lost jobs.
 
         If output of two executions of one job was written together, it is unknown which was refused; writing the
         outcome will show.
         """
-        found = {id(held): held for held in said if held.claim.id in lost}.values()
+        found = {id(held): held for held in reporting if held.claim.id in lost}.values()
         count = Counter(held.claim.id for held in found)
         self._on_lost([held for held in found if count[held.claim.id] == 1])
 
@@ -222,9 +222,9 @@ class OutputWriter:
         gone = set(jobs)
         with self._changed:
             self._lines.forget(gone)
-            for each in gone:
-                self._progress.pop(each, None)
-                self._written_at.pop(each, None)
+            for job_id in gone:
+                self._progress.pop(job_id, None)
+                self._written_at.pop(job_id, None)
 
     def close(self) -> None:
         """Write the remaining output and end the thread."""

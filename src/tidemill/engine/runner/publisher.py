@@ -47,8 +47,10 @@ class Publisher:
     The topics ``ended`` and ``progress`` are rate-limited; all other topics are always sent.
     """
 
-    def __init__(self, store: Store, clock: Clock, ear: WakeupListener | None, events: Events | None) -> None:
-        self._store, self._clock, self._ear, self._events = store, clock, ear, events
+    def __init__(
+        self, store: Store, clock: Clock, listener: WakeupListener | None, events: Events | None
+    ) -> None:
+        self._store, self._clock, self._listener, self._events = store, clock, listener, events
         self._credit = FREE
         self._counted_at = clock.monotonic()
 
@@ -91,7 +93,7 @@ class Publisher:
 
     def _affordable(self) -> bool:
         now = self._clock.monotonic()
-        if self._ear is not None and now - self._ear.heard_at("watch") < WATCHED:
+        if self._listener is not None and now - self._listener.heard_at("watch") < WATCHED:
             return True
         self._credit = min(FREE, self._credit + (now - self._counted_at) * FREE)
         self._counted_at = now

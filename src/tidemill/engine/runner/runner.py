@@ -66,7 +66,7 @@ class Runner:
         settings: WorkerSettings,
         clock: Clock,
         *,
-        ear: WakeupListener | None = None,
+        listener: WakeupListener | None = None,
         events: Events | None = None,
         hooks: Hooks = NO_HOOKS,
         app_path: str | None = None,
@@ -76,7 +76,7 @@ class Runner:
     ) -> None:
         self.connections = connections
         self.store, self.clock, self.worker, self.settings = store, clock, worker, settings
-        self._registry, self._ear, self._node = registry, ear, machine_name()
+        self._registry, self._listener, self._node = registry, listener, machine_name()
         self._on_stuck, self._fence = on_stuck, fence
         self._lock = threading.Lock()
         # Keyed by the integer of the id: looking up a UUID takes five times as long.
@@ -84,15 +84,15 @@ class Runner:
         self._empty = threading.Condition(self._lock)
         self._stopping = self._abandoned = self._closed = False
         self._closing = threading.Lock()
-        self.tally = Counters()
+        self.counters = Counters()
         self._stuck: str | None = None
         self._misfits = Misfits(store, settings.newer_code_wait, self._put_out)
         self._check = SelfCheck()
-        self._news = Publisher(store, clock, ear, events)
-        self._scribe = OutputWriter(store, clock, self._lose_held, self._news.wake)
-        # Progress and log lines of jobs go directly to the scribe.
-        self.report, self.log = self._scribe.report, self._scribe.log
-        self.flush, self.unwritten = self._scribe.flush, self._scribe.unwritten
+        self._news = Publisher(store, clock, listener, events)
+        self._output_writer = OutputWriter(store, clock, self._lose_held, self._news.wake)
+        # Progress and log lines of jobs go directly to the output writer.
+        self.report, self.log = self._output_writer.report, self._output_writer.log
+        self.flush, self.unwritten = self._output_writer.flush, self._output_writer.unwritten
         lease = ENDLESS if fence is None else fence
         self._threads = ThreadExecutor(settings.threads, clock, hooks, self._ended_in_thread, lease)
         self._alone = ProcessQueue(
@@ -120,7 +120,7 @@ class Runner:
         self._loop = LoopExecutor(
             settings.concurrency, clock, hooks, self._ended, self._turned, self._exchange.loop, lease
         )
-        self._exchange.loop.attach(self._loop, ear)
+        self._exchange.loop.attach(self._loop, listener)
         self._lanes: dict[str, Executor] = {LOOP: self._loop, THREAD: self._threads, PROCESS: self._alone}
         self._watch = Watchdog(
             store, clock, self, self._loop, settings.patience.total_seconds(), self._note_stuck
@@ -131,8 +131,8 @@ class Runner:
     def start(self) -> None:
         """Start claiming and running jobs."""
         stamp_records()
-        if self._ear is not None:
-            self._ear.subscribe(self._heard)
+        if self._listener is not None:
+            self._listener.subscribe(self._heard)
         self._watch.start()
         self._exchange.start()
 
@@ -211,20 +211,20 @@ class Runner:
             closed, self._closed = self._closed, True
             if closed:
                 return
-            if self._ear is not None:
-                self._ear.unsubscribe(self._heard)
+            if self._listener is not None:
+                self._listener.unsubscribe(self._heard)
             self._watch.close()
             self._misfits.close()
             self._exchange.close()
             self._breakers.close()
-            self._scribe.close()
+            self._output_writer.close()
             self._loop.close()
             self._threads.close()
             self._alone.close()
 
     def stats(self) -> RunnerStats:
         """Return the current figures."""
-        return stats_of(self._kinds.values(), self.tally, self._stuck, store_ok=self._exchange.store_ok)
+        return stats_of(self._kinds.values(), self.counters, self._stuck, store_ok=self._exchange.store_ok)
 
     def condition(self) -> Condition:
         """Return the state from which the supervisor judges the runner's health. Call it about once a second."""
@@ -246,7 +246,7 @@ class Runner:
     def _poll(self) -> float:
         """Return the seconds until the next poll without a wake-up."""
         now = self.clock.monotonic()
-        told = self._ear is not None and now - self._ear.heard_at(TICK) < TRUSTED
+        told = self._listener is not None and now - self._listener.heard_at(TICK) < TRUSTED
         seldom = self._claimer.read_at + (SELDOM if told else self.settings.poll.total_seconds())
         return min(seldom, self._claimer.retry_at) - now
 
@@ -350,7 +350,7 @@ class Runner:
 
     def about_to_write(self, settled: Sequence[Settled]) -> None:
         """Write log lines and progress of these jobs first, because that requires holding the jobs."""
-        self._scribe.settle(item.claim.id for item in settled)
+        self._output_writer.settle(item.claim.id for item in settled)
 
     def written(self, settled: Sequence[Settled], lost: frozenset[UUID]) -> None:
         """Handle outcomes that were written, except the ``lost`` ones, which the store refused."""
@@ -360,9 +360,9 @@ class Runner:
                 id = item.claim.id.int
                 if jobs.get(id) is item.held:  # another thread may have claimed it again
                     del jobs[id]
-            self.tally.note(settled)
+            self.counters.note(settled)
             if lost:
-                self.tally.collide("lost", len(lost))
+                self.counters.collide("lost", len(lost))
             if not self._held:
                 self._empty.notify_all()
         kept = settled
@@ -441,22 +441,22 @@ class Runner:
             held.phase = LOST
         return found
 
-    def _drop(self, found: Sequence[HeldJob]) -> None:
+    def _drop(self, jobs: Sequence[HeldJob]) -> None:
         """Stop the handlers of lost jobs, and forget the jobs."""
-        if not found:
+        if not jobs:
             return
         _log.warning(
-            "%d jobs were taken over by another worker and are stopped: %s", len(found), names(found[:10])
+            "%d jobs were taken over by another worker and are stopped: %s", len(jobs), names(jobs[:10])
         )
-        for held in found:
+        for held in jobs:
             self.stop_job(held)
         with self._lock:
-            for held in found:
+            for held in jobs:
                 if self._held.get(held.claim.id.int) is held:
                     del self._held[held.claim.id.int]
             if not self._held:
                 self._empty.notify_all()
-        self._scribe.forget([held.claim.id for held in found])
+        self._output_writer.forget([held.claim.id for held in jobs])
 
     def _time_out(self, held: HeldJob) -> None:
         assert held.claim.timeout is not None

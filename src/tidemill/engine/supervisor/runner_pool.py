@@ -140,8 +140,8 @@ class RunnerPool:
         runner.phase, runner.asked = RunnerPhase.LOST, True
         self._tell_last(runner, "lost", seconds)
 
-    def _tell_last(self, runner: RunnerProcess, kind: str, seconds: float, **facts: object) -> None:
-        reached = runner.tell(kind, **facts)
+    def _tell_last(self, runner: RunnerProcess, kind: str, seconds: float, **fields: object) -> None:
+        reached = runner.tell(kind, **fields)
         kill_at = self._clock.monotonic() + (seconds if reached else 0.0)
         runner.kill_at = min(kill_at, runner.kill_at) if runner.kill_at is not None else kill_at
 

@@ -166,12 +166,12 @@ class RunnerProcess:
 
     # Messages to the runner ------------------------------------------------------------------------------------------
 
-    def tell(self, kind: str, **facts: object) -> bool:
+    def tell(self, kind: str, **fields: object) -> bool:
         """Send a message; return False if the runner is unreachable, which its exit will explain."""
         if self._wire is None:
             return False
         try:
-            self._wire.send({"kind": kind, **facts})
+            self._wire.send({"kind": kind, **fields})
         except (OSError, ValueError):
             self._wire = None  # part of a message may have been sent
             return False
@@ -228,11 +228,11 @@ class RunnerProcess:
 
 def settings_to_data(settings: WorkerSettings) -> dict[str, object]:
     """The settings as they are sent to a runner. ``read_settings`` reads them."""
-    facts: dict[str, object] = {}
+    fields: dict[str, object] = {}
     for name in WorkerSettings.__dataclass_fields__:
         value = getattr(settings, name)
-        facts[name] = value.total_seconds() if isinstance(value, timedelta) else value
-    return facts
+        fields[name] = value.total_seconds() if isinstance(value, timedelta) else value
+    return fields
 
 
 def runner_command(

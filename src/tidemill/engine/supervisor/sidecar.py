@@ -152,13 +152,13 @@ class Sidecar:
         try:
             with contextlib.suppress(BrokenPipeError):
                 _whisper(process, self._whisper)
-            facts = _read(told)
-            if facts and "error" not in facts:
-                self._up({**facts, "pid": process.pid})
-                facts = {**facts, "up": True}
+            data = _read(told)
+            if data and "error" not in data:
+                self._up({**data, "pid": process.pid})
+                data = {**data, "up": True}
             code = process.wait()
             forget_child(process.pid)
-            return facts, end_in_words(code)
+            return data, end_in_words(code)
         finally:
             with self._lock:
                 self._process = None
@@ -187,11 +187,11 @@ def _read(pipe: int) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def say(pipe: int, facts: Mapping[str, object]) -> None:
+def say(pipe: int, data: Mapping[str, object]) -> None:
     """Write the one line of JSON. Called in the companion."""
     # The supervisor may have closed the other end.
     with contextlib.suppress(OSError), os.fdopen(pipe, "wb") as line:
-        line.write(json.dumps(facts).encode() + b"\n")
+        line.write(json.dumps(data).encode() + b"\n")
 
 
 def tie(life: int, parent: int) -> None:

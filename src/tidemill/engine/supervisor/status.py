@@ -79,24 +79,24 @@ class SupervisorStatus:
             | {
                 name: value
                 for name, value in runner.stats.items()
-                if name not in ("kind", "tally", "condition")
+                if name not in ("kind", "counters", "condition")
             }
             for runner in crew
         ]
-        facts = {"runners": runners, "broken_tasks": dict(self.broken), "leading": self._registrar.leading}
-        facts["fires_without_hooks"] = self._registrar.fire_hooks.skipped
-        return HealthVerdict(alive, not reasons, tuple(reasons), facts, lambda: self._tally(crew))
+        details = {"runners": runners, "broken_tasks": dict(self.broken), "leading": self._registrar.leading}
+        details["fires_without_hooks"] = self._registrar.fire_hooks.skipped
+        return HealthVerdict(alive, not reasons, tuple(reasons), details, lambda: self._counters(crew))
 
     def gone(self, runner: RunnerProcess) -> None:
         """Keep the counters of a runner that has exited."""
         with self._counting:
-            self._past.add(runner.stats.get("tally", {}))
+            self._past.add(runner.stats.get("counters", {}))
             runner.stats = {}
 
-    def _tally(self, crew: Iterable[RunnerProcess]) -> Counters:
+    def _counters(self, crew: Iterable[RunnerProcess]) -> Counters:
         found = Counters()
         with self._counting:  # so that each runner is counted exactly once
             found.add(self._past.data())
             for runner in crew:
-                found.add(runner.stats.get("tally", {}))
+                found.add(runner.stats.get("counters", {}))
         return found

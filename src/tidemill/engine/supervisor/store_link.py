@@ -20,14 +20,14 @@ from random import Random
 from uuid import UUID
 
 from tidemill.clock import Clock
-from tidemill.domain.cluster import CancelRequest, Coordination, Worker, holder_facts
+from tidemill.domain.cluster import CancelRequest, Coordination, Worker, holder_data
 from tidemill.domain.decide import DEFAULT_POLICY, OrphanRule, Policy, stored_policy
 from tidemill.domain.job import Claim, Details
-from tidemill.domain.job_requests import Facts
+from tidemill.domain.job_requests import TaskData
 from tidemill.domain.outcome import Released
 from tidemill.domain.retry import policy_from_data
 from tidemill.domain.runner_health import verdicts
-from tidemill.engine.duties import FactsOf, Reclaim, batch_of, duties_here, usual_duties
+from tidemill.engine.duties import Reclaim, TaskDataOf, batch_of, duties_here, usual_duties
 from tidemill.engine.duties.settle import Settle
 from tidemill.engine.duty import Duties
 from tidemill.engine.exchange.held_job import STOPPING
@@ -146,7 +146,7 @@ class StoreLink:
         self._gone: set[UUID] = set()  # workers that no longer need to be registered
         self._here: set[UUID] = set()  # workers whose processes have not exited
         self._policies: dict[str, Policy] = {}
-        self._facts: dict[str, Facts] = {}
+        self._task_data: dict[str, TaskData] = {}
         self._parts: _Parts | None = None
         self._store: Store | None = None
         self._waiting = False
@@ -177,8 +177,8 @@ class StoreLink:
 
     def learn(self, tasks: Mapping[str, Mapping[str, object]]) -> None:
         """Record the enqueue defaults and the retry policy of these tasks, as a runner reported them."""
-        self._facts |= tasks
-        self._policies |= {name: read_policy(facts) for name, facts in tasks.items()}
+        self._task_data |= tasks
+        self._policies |= {name: read_policy(task_data) for name, task_data in tasks.items()}
 
     def open(self, url: str, *, migrate: bool) -> None:
         """Open the store once it answers, then start heartbeats, the listener and the duties."""
@@ -264,7 +264,7 @@ class StoreLink:
                 self._clock,
                 settings,
                 self._policy_of,
-                self._facts.get,
+                self._task_data.get,
                 self._emit,
                 self.fire_hooks,
                 alive=lambda: frozenset(self._here),
@@ -332,7 +332,7 @@ class _Parts:
         clock: Clock,
         settings: WorkerSettings,
         policy_of: Callable[[Claim, Details], Policy],
-        facts_of: FactsOf,
+        task_data_of: TaskDataOf,
         emit: Callable[[Told], None],
         fire_hooks: FireHooks,
         *,
@@ -344,7 +344,7 @@ class _Parts:
         self._store = store
         self._release = Settle(store, clock, policy_of, random)
         self._reclaim = Reclaim(store, clock, policy_of, random, batch=batch, beat=settings.beat, alive=alive)
-        self.ear = WakeupListener(store, clock)
+        self.listener = WakeupListener(store, clock)
         self.heart = HeartbeatThread(
             store,
             clock,
@@ -367,30 +367,30 @@ class _Parts:
                 random,
                 batch=batch,
                 reclaim=self._reclaim,
-                facts_of=facts_of,
+                task_data_of=task_data_of,
                 fire_hooks=fire_hooks,
             ),
             coordination=coordination,
             lease_beat=settings.lease_beat,
             lease_expiry=settings.lease_expiry,
             random=random,
-            ear=self.ear,
-            describe=lambda: holder_facts(process_name(), alive()),
+            listener=self.listener,
+            describe=lambda: holder_data(process_name(), alive()),
         )
         self.here = Duties(
             store,
             clock,
             new_id(),
-            duties_here(store, clock, machine_name(), facts_of, fire_hooks),
+            duties_here(store, clock, machine_name(), task_data_of, fire_hooks),
             coordination=Coordination.EVERYONE,
             random=random,
-            ear=self.ear,
+            listener=self.listener,
         )
-        self.ear.subscribe(self._heard)
+        self.listener.subscribe(self._heard)
         self.heart.start()
         self.duties.start()
         self.here.start()
-        self.ear.start()
+        self.listener.start()
 
     def _heard(self, topics: frozenset[str]) -> None:
         if "cancel" in topics:
@@ -410,13 +410,13 @@ class _Parts:
         self._store.retire([worker])
 
     def close(self) -> None:
-        for part in (self.here, self.duties, self.ear, self.heart):
+        for part in (self.here, self.duties, self.listener, self.heart):
             part.close()
 
 
-def read_policy(facts: Mapping[str, object]) -> Policy:
+def read_policy(task_data: Mapping[str, object]) -> Policy:
     """Read a task's policy from a runner's hello message. Unreadable values become the defaults."""
-    retry, cap, orphans = facts.get("retry"), facts.get("crash_cap"), facts.get("orphans")
+    retry, cap, orphans = task_data.get("retry"), task_data.get("crash_cap"), task_data.get("orphans")
     try:
         return Policy(
             retry=policy_from_data(retry) if isinstance(retry, Mapping) else DEFAULT_POLICY.retry,

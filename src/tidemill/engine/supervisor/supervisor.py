@@ -238,7 +238,7 @@ class Supervisor:
         match event:
             case RunnerMessage(runner, message):
                 runner.spoke_at = self._clock.monotonic()
-                self._said(runner, message)
+                self._received(runner, message)
             case RunnerExited(runner, code):
                 self._exited(runner, code)
             case Signalled(number):
@@ -292,7 +292,7 @@ class Supervisor:
                 _log.error("%s lost its lease and is replaced", runner)
                 self._seats.abandon(runner)
 
-    def _said(self, runner: RunnerProcess, message: Mapping[str, Any]) -> None:
+    def _received(self, runner: RunnerProcess, message: Mapping[str, Any]) -> None:
         match message.get("kind"):
             case "hello" if runner.phase is RunnerPhase.STARTING:
                 self._greet(runner, message)

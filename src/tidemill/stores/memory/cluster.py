@@ -16,7 +16,7 @@ from tidemill.domain.states import JobState
 from tidemill.errors import UsageError
 from tidemill.stores.base import LeaseStore, Lock, RecoveryStore, WorkerStore
 from tidemill.stores.memory import unique_keys
-from tidemill.stores.memory.copies import kept
+from tidemill.stores.memory.copies import json_copy
 from tidemill.stores.memory.core import MemoryPart
 from tidemill.stores.memory.state import State, claim_of
 
@@ -178,7 +178,7 @@ class MemoryLeases(MemoryPart, LeaseStore):
             lease = _own(state, name, holder, term)
             if lease is None or _known(lease.expires_at) <= moment:
                 return False
-            words = lease.metadata if metadata is None else kept(metadata)
+            words = lease.metadata if metadata is None else json_copy(metadata)
             state.leases[name] = replace(lease, beat_at=moment, expires_at=moment + ttl, metadata=words)
             return True
 
@@ -231,4 +231,4 @@ def _own(state: State, name: str, holder: UUID, term: int) -> Lease | None:
 
 
 def _shown(lease: Lease) -> Lease:
-    return replace(lease, metadata=kept(lease.metadata))
+    return replace(lease, metadata=json_copy(lease.metadata))

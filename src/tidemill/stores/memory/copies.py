@@ -13,10 +13,10 @@ from typing import Any
 from tidemill.domain.job import NO_DETAILS, Details, JobRow, LogEntry
 
 
-def kept(value: object) -> Any:
+def json_copy(value: object) -> Any:
     """A copy of a value after a JSON round trip (tuples become lists); ``TypeError`` for a value that JSON cannot hold.
 
-    >>> kept({"size": (1, 2)})
+    >>> json_copy({"size": (1, 2)})
     {'size': [1, 2]}
     """
     return json.loads(json.dumps(value, default=_as_dict))
@@ -40,13 +40,13 @@ def shown_job(job: JobRow) -> JobRow:
 
 def kept_line(entry: LogEntry) -> LogEntry:
     """A log line to store or to return."""
-    return entry if entry.details is None else replace(entry, details=kept(entry.details))
+    return entry if entry.details is None else replace(entry, details=json_copy(entry.details))
 
 
 def _details(details: Details) -> Details:
     return replace(
         details,
-        metadata=kept(details.metadata),
-        headers=kept(details.headers),
-        options=kept(details.options),
+        metadata=json_copy(details.metadata),
+        headers=json_copy(details.headers),
+        options=json_copy(details.options),
     )

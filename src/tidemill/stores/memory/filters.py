@@ -45,7 +45,7 @@ def finds(where: JobFilter) -> Callable[[JobRow], bool]:
     """A function that checks whether a job has the id suffix and contains the text."""
     sought = needle(where.text or "")
 
-    def found(job: JobRow) -> bool:
+    def matches(job: JobRow) -> bool:
         if where.id_suffix is not None and not job.id.hex.endswith(where.id_suffix):
             return False
         if sought.plain in fold(job.task) or (sought.digits is not None and sought.digits in job.id.hex):
@@ -60,7 +60,7 @@ def finds(where: JobFilter) -> Callable[[JobRow], bool]:
         text = json.dumps([error.type, error.message, error.traceback], separators=(",", ":"))
         return sought.escaped in fold(text)
 
-    return found
+    return matches
 
 
 def matches_archived(where: JobFilter, document: ArchivedJob) -> bool:
@@ -104,13 +104,13 @@ def page_of(
 
 
 def page_with_text(
-    rows: Iterable[T], id_of: Callable[[T], UUID], found: Callable[[T], bool], *,
+    rows: Iterable[T], id_of: Callable[[T], UUID], jobs: Callable[[T], bool], *,
     sort: Sort, limit: int, after: str | None, look: int, weigh: Callable[[T], int] = lambda _: 0,
 ) -> Page[T]:  # fmt: skip
     """The same, of those among the next ``look`` rows that contain the text."""
     size = page_size(limit)
     looked = first_of(rows, id_of, sort=sort, size=look, after=after)
-    items = [row for row in looked if found(row)]
+    items = [row for row in looked if jobs(row)]
     kept = items[: fitting(map(weigh, items[:size]))]
     if len(items) > len(kept):
         return Page(kept, encode_cursor(sort, id_of(kept[-1])))

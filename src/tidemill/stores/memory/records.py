@@ -23,7 +23,7 @@ from tidemill.domain.records import (
 )
 from tidemill.stores.access import AuditStore
 from tidemill.stores.base import RecordStore
-from tidemill.stores.memory.copies import kept, kept_line
+from tidemill.stores.memory.copies import json_copy, kept_line
 from tidemill.stores.memory.core import MemoryPart
 from tidemill.stores.settings import RuntimeState, SettingsStore
 
@@ -112,12 +112,14 @@ class MemorySettings(MemoryPart, SettingsStore):
     def settings(self) -> list[Setting]:
         with self._open() as state:
             ordered = sorted(state.settings.values(), key=lambda setting: setting.key)
-            return [replace(setting, value=kept(setting.value)) for setting in ordered]
+            return [replace(setting, value=json_copy(setting.value)) for setting in ordered]
 
     def put_settings(self, settings: Sequence[Setting], *, now: datetime | None = None) -> None:
         with self._open() as state:
             moment = self._at(now)
-            written = [replace(setting, value=kept(setting.value), updated_at=moment) for setting in settings]
+            written = [
+                replace(setting, value=json_copy(setting.value), updated_at=moment) for setting in settings
+            ]
             for setting in written:
                 old = state.settings.get(setting.key)
                 if setting.description is None and old is not None:
@@ -153,7 +155,7 @@ class MemorySettings(MemoryPart, SettingsStore):
 
 
 def _kept_entry(entry: AuditEntry) -> AuditEntry:
-    return replace(entry, before=kept(entry.before), after=kept(entry.after))
+    return replace(entry, before=json_copy(entry.before), after=json_copy(entry.after))
 
 
 def _shown(record: AuditRecord) -> AuditRecord:

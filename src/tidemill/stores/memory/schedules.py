@@ -24,7 +24,7 @@ from tidemill.domain.schedules import (
     is_runner_place,
 )
 from tidemill.domain.states import ENDED
-from tidemill.stores.memory.copies import kept
+from tidemill.stores.memory.copies import json_copy
 from tidemill.stores.memory.core import MemoryPart, refuse_repeats
 from tidemill.stores.memory.state import State
 from tidemill.stores.schedules import DefinitionStore, FireStore, ScheduleStore
@@ -369,16 +369,16 @@ def _definition_order(row: Definition) -> tuple[str, str, bool, float, int]:
 
 def _copied(definition: Definition) -> Definition:
     return replace(
-        definition, settings=kept(definition.settings), notifications=kept(definition.notifications)
+        definition, settings=json_copy(definition.settings), notifications=json_copy(definition.notifications)
     )
 
 
 def _kept(schedule: ScheduleRow) -> ScheduleRow:
     return replace(
         schedule,
-        trigger=kept(schedule.trigger),
-        calendar=kept(schedule.calendar),
-        exclude=kept(schedule.exclude),
-        options=kept(schedule.options),
-        misfire=kept(schedule.misfire),
+        trigger=json_copy(schedule.trigger),
+        calendar=json_copy(schedule.calendar),
+        exclude=json_copy(schedule.exclude),
+        options=json_copy(schedule.options),
+        misfire=json_copy(schedule.misfire),
     )

@@ -145,14 +145,16 @@ class MemoryStats(MemoryPart, StatsStore, OccupancyStore):
                     due[job.queue].append(run_at)
             return [Depth(name, pending[name], late[name], min(due[name])) for name in sorted(due)]
 
-    def lately(self, tasks: Collection[str], *, tenant: str, each: int = SAMPLES) -> list[EndedTiming]:
+    def lately(self, tasks: Collection[str], *, tenant: str, per_task: int = SAMPLES) -> list[EndedTiming]:
         with self._open() as state:
             timings = []
             for task in sorted(set(tasks)):
                 ended = [job for job in state.jobs.values() if job.task == task and job.state in ENDED]
                 ended.sort(key=lambda job: job.id, reverse=True)
                 timings += [
-                    _ended_lately(job) for job in ended[: max(each, 0)] if tenant in (ALL_TENANTS, job.tenant)
+                    _ended_lately(job)
+                    for job in ended[: max(per_task, 0)]
+                    if tenant in (ALL_TENANTS, job.tenant)
                 ]
             return timings
 

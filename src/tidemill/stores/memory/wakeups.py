@@ -14,36 +14,36 @@ class WakeupHub:
 
     def __init__(self) -> None:
         self._condition = Condition()
-        self._ears: list[MemoryListener] = []
+        self._listeners: list[MemoryListener] = []
 
     def listen(self) -> MemoryListener:
         """A new listener."""
-        ear = MemoryListener(self, self._condition)
+        listener = MemoryListener(self, self._condition)
         with self._condition:
-            self._ears.append(ear)
-        return ear
+            self._listeners.append(listener)
+        return listener
 
     def ring(self, topics: Iterable[str]) -> None:
         """Send these topics to every listener."""
         heard = frozenset(topics)
         with self._condition:
-            for ear in self._ears:
-                ear.heard |= heard
+            for listener in self._listeners:
+                listener.heard |= heard
             self._condition.notify_all()
 
-    def remove(self, ear: MemoryListener) -> None:
+    def remove(self, listener: MemoryListener) -> None:
         """Remove a listener; a thread that waits on it returns immediately."""
         with self._condition:
-            ear.closed = True
-            if ear in self._ears:
-                self._ears.remove(ear)
+            listener.closed = True
+            if listener in self._listeners:
+                self._listeners.remove(listener)
             self._condition.notify_all()
 
     def close(self) -> None:
         """Remove all listeners."""
         with self._condition:
-            for ear in list(self._ears):
-                self.remove(ear)
+            for listener in list(self._listeners):
+                self.remove(listener)
 
 
 class MemoryListener:

@@ -43,12 +43,12 @@ def dump(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=True)
 
 
-def dump_facts(mapping: Mapping[str, object] | None) -> str | None:
+def dump_mapping(mapping: Mapping[str, object] | None) -> str | None:
     """A mapping as JSON text."""
     return None if mapping is None else dump(dict(mapping))
 
 
-def load_facts(text: str | None) -> Any:
+def load_mapping(text: str | None) -> Any:
     """A mapping from its JSON text."""
     return None if text is None else json.loads(text)
 

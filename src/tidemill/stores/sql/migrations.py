@@ -108,27 +108,27 @@ def oldest_served(steps: Iterable[Migration]) -> int:
     return max((step.serves for step in steps), default=0)
 
 
-def pending(known: Sequence[Migration], installed: Installed, where: str) -> list[Migration]:
+def pending(migrations: Sequence[Migration], installed: Installed, where: str) -> list[Migration]:
     """The migrations still to apply. Raises an error if the schema does not serve this code or is not Tidemill's."""
-    applied, wanted = installed.steps, len(known)
+    applied, wanted = installed.steps, len(migrations)
     if len(applied) > wanted and (installed.serves is None or installed.serves > wanted):
         raise too_new(where, applied[-1].version, wanted, installed.serves)
-    for migration, done in zip(known, applied, strict=False):
+    for migration, done in zip(migrations, applied, strict=False):
         if (migration.version, migration.checksum) != (done.version, done.checksum):
             raise StoreCorrupt(
                 f"migration {migration.label} of {where} is not the one that was applied as {done.version:04d}_{done.name}; "
                 "the files of this installation or the database's migrations table were changed",
                 version=migration.version,
             )
-    return list(known[len(applied) :])
+    return list(migrations[len(applied) :])
 
 
-def status(known: Sequence[Migration], installed: Installed, where: str) -> SchemaStatus:
+def status(migrations: Sequence[Migration], installed: Installed, where: str) -> SchemaStatus:
     """The schema status of a database."""
-    waiting = pending(known, installed, where)
+    waiting = pending(migrations, installed, where)
     version = len(installed.steps)
     serves = version if installed.serves is None else installed.serves
-    return SchemaStatus(version, len(known), tuple(migration.label for migration in waiting), serves)
+    return SchemaStatus(version, len(migrations), tuple(migration.label for migration in waiting), serves)
 
 
 def too_new(where: str, version: int, wanted: int, serves: int | None) -> SchemaTooNew:

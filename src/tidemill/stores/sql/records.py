@@ -13,7 +13,7 @@ from tidemill.domain.records import GENESIS, AuditEntry, AuditRecord, audit_hash
 from tidemill.stores.access import AuditStore
 from tidemill.stores.base import RecordStore
 from tidemill.stores.sql.base import SqlPart
-from tidemill.stores.sql.job_rows import dump_facts, load_facts, tenant_of
+from tidemill.stores.sql.job_rows import dump_mapping, load_mapping, tenant_of
 
 
 class SqlRecords(SqlPart, RecordStore, AuditStore):
@@ -30,7 +30,7 @@ class SqlRecords(SqlPart, RecordStore, AuditStore):
             "level": [entry.level for entry in entries],
             "stage": [entry.stage for entry in entries],
             "message": [entry.message for entry in entries],
-            "details": [dump_facts(entry.details) for entry in entries],
+            "details": [dump_mapping(entry.details) for entry in entries],
             "duration": [entry.duration for entry in entries],
         }
         return frozenset(row[0] for row in self._db.run("log", None, columns))
@@ -71,8 +71,8 @@ class SqlRecords(SqlPart, RecordStore, AuditStore):
                 "who": [entry.who for entry in entries],
                 "action": [entry.action for entry in entries],
                 "subject": [entry.subject for entry in entries],
-                "before": [dump_facts(entry.before) for entry in entries],
-                "after": [dump_facts(entry.after) for entry in entries],
+                "before": [dump_mapping(entry.before) for entry in entries],
+                "after": [dump_mapping(entry.after) for entry in entries],
                 "hash": [record.hash for record in records],
             }
             self._db.run("record", None, columns)
@@ -102,7 +102,10 @@ class SqlRecords(SqlPart, RecordStore, AuditStore):
         rows = self._db.run("audit", takes, flags=("newest" if newest else "oldest",))
         return [
             AuditRecord(
-                number, at, AuditEntry(by, act, thing, owner, load_facts(earlier), load_facts(later)), digest
+                number,
+                at,
+                AuditEntry(by, act, thing, owner, load_mapping(earlier), load_mapping(later)),
+                digest,
             )
             for number, at, owner, by, act, thing, earlier, later, digest in rows
         ]

@@ -9,7 +9,7 @@ from typing import Any
 
 from tidemill.domain.schedules import Definition, DefinitionVersion, ScheduleRow, Scope, Source
 from tidemill.stores.sql.driver import Row
-from tidemill.stores.sql.job_rows import dump, dump_facts, load_facts
+from tidemill.stores.sql.job_rows import dump, dump_mapping, load_mapping
 
 
 def definition_takes(definition: Definition, by: str | None, now: datetime | None) -> dict[str, Any]:
@@ -23,8 +23,8 @@ def definition_takes(definition: Definition, by: str | None, now: datetime | Non
         "task": definition.task,
         "version": definition.version,
         "args": definition.args,
-        "settings": dump_facts(definition.settings),
-        "notifications": dump_facts(definition.notifications),
+        "settings": dump_mapping(definition.settings),
+        "notifications": dump_mapping(definition.notifications),
         "owner": definition.owner,
         "enabled": definition.enabled,
         "by": by,
@@ -43,8 +43,8 @@ def load_definition(row: Row) -> Definition:
         name=name,
         version=version,
         args=args,
-        settings=load_facts(settings) or {},
-        notifications=load_facts(notifications) or {},
+        settings=load_mapping(settings) or {},
+        notifications=load_mapping(notifications) or {},
         owner=owner,
         enabled=enabled,
         created_at=created_at,
@@ -92,12 +92,12 @@ def schedule_columns(schedules: Sequence[ScheduleRow]) -> dict[str, list[Any]]:
         "key": [item.key for item in schedules],
         "definition_id": [item.definition_id for item in schedules],
         "task": [item.task for item in schedules],
-        "trigger": [dump_facts(item.trigger) for item in schedules],
+        "trigger": [dump_mapping(item.trigger) for item in schedules],
         "timezone": [item.timezone for item in schedules],
-        "calendar": [dump_facts(item.calendar) for item in schedules],
-        "exclude": [dump_facts(item.exclude) for item in schedules],
+        "calendar": [dump_mapping(item.calendar) for item in schedules],
+        "exclude": [dump_mapping(item.exclude) for item in schedules],
         "args": [item.args for item in schedules],
-        "options": [dump_facts(item.options) for item in schedules],
+        "options": [dump_mapping(item.options) for item in schedules],
         "misfire": [_misfire(item.misfire) for item in schedules],
         "overlap": [item.overlap for item in schedules],
         "scope": [item.scope for item in schedules],
@@ -117,15 +117,15 @@ def load_schedule(row: Row) -> ScheduleRow:
         id=id_,
         key=key,
         task=task,
-        trigger=load_facts(trigger),
+        trigger=load_mapping(trigger),
         tenant=tenant,
         definition_id=definition_id,
         timezone=timezone,
-        calendar=load_facts(calendar),
-        exclude=load_facts(exclude),
+        calendar=load_mapping(calendar),
+        exclude=load_mapping(exclude),
         args=args,
-        options=load_facts(options) or {},
-        misfire=load_facts(misfire),
+        options=load_mapping(options) or {},
+        misfire=load_mapping(misfire),
         overlap=overlap,
         scope=Scope(scope),
         source=Source(source),

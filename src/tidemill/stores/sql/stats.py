@@ -126,10 +126,10 @@ class SqlStats(SqlPart, StatsStore, OccupancyStore):
     def depths(self, *, tenant: str, now: datetime | None = None) -> list[Depth]:
         return [Depth(*row) for row in self._db.run("depths", {"now": now, "tenant": tenant_of(tenant)})]
 
-    def lately(self, tasks: Collection[str], *, tenant: str, each: int = SAMPLES) -> list[EndedTiming]:
+    def lately(self, tasks: Collection[str], *, tenant: str, per_task: int = SAMPLES) -> list[EndedTiming]:
         if not tasks:
             return []
-        takes = {"tasks": sorted(set(tasks)), "tenant": tenant_of(tenant), "each": max(each, 0)}
+        takes = {"tasks": sorted(set(tasks)), "tenant": tenant_of(tenant), "per_task": max(per_task, 0)}
         return [
             EndedTiming(row[0], row[1], JobState(row[2]), *row[3:]) for row in self._db.run("lately", takes)
         ]

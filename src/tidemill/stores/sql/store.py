@@ -43,7 +43,7 @@ class SqlStore(
 ):
     """A store in a relational database."""
 
-    _known: tuple[str, str] | None = None
+    _installation: tuple[str, str] | None = None
 
     def __init__(self, driver: Driver) -> None:
         self._db = driver
@@ -80,14 +80,14 @@ class SqlStore(
 
     def whereabouts(self, *, again: bool = False) -> tuple[str, str]:
         """The installation id, and its database or file; cached, unless ``again`` is set."""
-        if self._known is None or again:
+        if self._installation is None or again:
             rows = self._db.run("installation")
             if not rows:
                 raise StoreCorrupt(
                     f"{self.url} has lost its installation id (meta, key 'installation'); restore it from a backup"
                 )
-            self._known = (rows[0][0], rows[0][1])
-        return self._known
+            self._installation = (rows[0][0], rows[0][1])
+        return self._installation
 
     def now(self) -> datetime:
         return self._time(None)

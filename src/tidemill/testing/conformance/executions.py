@@ -38,17 +38,17 @@ class LatelyLaws:
     def test_each_task_has_its_own_latest(self, store: Store) -> None:
         for task in ("b", "a", "b", "c", "b"):
             end(store, task=task)
-        latest = store.lately(["b", "a", "a", "none"], tenant=ALL_TENANTS, each=2)
+        latest = store.lately(["b", "a", "a", "none"], tenant=ALL_TENANTS, per_task=2)
         assert [row.task for row in latest] == ["a", "b", "b"]
         assert latest[1].id > latest[2].id
-        assert store.lately(["b"], tenant=ALL_TENANTS, each=0) == []
+        assert store.lately(["b"], tenant=ALL_TENANTS, per_task=0) == []
 
     def test_a_tenant_sees_its_own_jobs_among_the_latest(self, store: Store) -> None:
         own = end(store, tenant="a")
         other = end(store, tenant="b")
         assert [row.id for row in store.lately(["work"], tenant="a")] == [own]
-        assert [row.id for row in store.lately(["work"], tenant="b", each=1)] == [other]
-        assert store.lately(["work"], tenant="a", each=1) == []
+        assert [row.id for row in store.lately(["work"], tenant="b", per_task=1)] == [other]
+        assert store.lately(["work"], tenant="a", per_task=1) == []
 
 
 class TaskCrowdLaws:

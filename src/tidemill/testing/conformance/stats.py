@@ -79,11 +79,11 @@ class TallyLaws:
         assert store.count_ended(HOUR, tenant="b", now=at(60)) == {S.TIMED_OUT: 1}
         assert store.count_ended(HOUR, tenant="nobody", now=at(60)) == {}
 
-    def test_without_ended_jobs_the_tally_is_empty(self, store: Store) -> None:
+    def test_without_ended_jobs_there_are_no_groups(self, store: Store) -> None:
         for state in sorted(set(S) - ENDED):
             bring(store, state)
-        tally = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, now=at(60))
-        assert (tally.rows, tally.since_at, tally.sampled) == ([], at(60) - HOUR, False)
+        groups = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, now=at(60))
+        assert (groups.rows, groups.since_at, groups.sampled) == ([], at(60) - HOUR, False)
 
     def test_ended_jobs_are_counted_with_their_times(self, store: Store) -> None:
         end(store, waits=2, takes=10, tenant="a")
@@ -145,10 +145,10 @@ class TallyLaws:
     def test_the_window_includes_its_first_instant(self, store: Store) -> None:
         end(store, takes=1)
         for seconds, total in ((3601, 1), (3601.000001, 0)):
-            tally = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, now=at(seconds))
-            assert sum(row.total for row in tally.rows) == total
+            groups = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, now=at(seconds))
+            assert sum(row.total for row in groups.rows) == total
 
-    def test_a_tenant_sees_only_its_own_tally(self, store: Store) -> None:
+    def test_a_tenant_sees_only_its_own_groups(self, store: Store) -> None:
         end(store, tenant="a")
         end(store, S.FAILED, tenant="b")
         for failures in (False, True):
@@ -160,15 +160,15 @@ class TallyLaws:
         for task in ("b", "a", "c", "c"):
             end(store, task=task)
         for limit, names in ((2**40, ["c", "a", "b"]), (5, ["c", "a", "b"]), (2, ["c", "a"]), (0, [])):
-            tally = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, limit=limit, now=at(9))
-            assert [row.name for row in tally.rows] == names
+            groups = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, limit=limit, now=at(9))
+            assert [row.name for row in groups.rows] == names
 
     @pytest.mark.parametrize("failures", [True, False])
-    def test_a_sampled_tally_covers_the_latest_jobs_and_is_marked(self, store: Store, failures: bool) -> None:
+    def test_a_sample_covers_the_latest_jobs_and_is_marked(self, store: Store, failures: bool) -> None:
         for n, state in enumerate([S.FAILED, S.TIMED_OUT, S.DEAD_LETTERED, S.FAILED]):
             end(store, state, takes=n, task=f"t{n}")
-        tally = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, failures=failures, look=2, now=at(9))
-        assert ([row.name for row in tally.rows], tally.since_at, tally.sampled) == (
+        groups = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, failures=failures, look=2, now=at(9))
+        assert ([row.name for row in groups.rows], groups.since_at, groups.sampled) == (
             ["t2", "t3"],
             at(2),
             True,
@@ -179,10 +179,10 @@ class TallyLaws:
     def test_an_empty_sample_of_a_tenant_is_marked_as_sampled(self, store: Store) -> None:
         end(store, tenant="a")
         end(store, tenant="b", takes=5)
-        tally = store.ended_by(Group.TASK, HOUR, tenant="a", look=1, now=at(9))
-        assert (tally.rows, tally.sampled) == ([], True)
+        groups = store.ended_by(Group.TASK, HOUR, tenant="a", look=1, now=at(9))
+        assert (groups.rows, groups.sampled) == ([], True)
 
-    def test_a_tally_of_failures_samples_only_failures(self, store: Store) -> None:
+    def test_groups_of_failures_sample_only_failures(self, store: Store) -> None:
         for state in sorted(ENDED):
             end(store, state, takes=1)
         end(store, takes=9)

@@ -26,7 +26,7 @@ from tidemill.stores.sql.postgres.prepared_connection import Connection
 from tidemill.stores.sql.postgres.settings import PostgresSettings
 from tidemill.stores.sql.postgres.statements import Statement, Statements
 from tidemill.stores.sql.postgres.wakeups import DeafListener, PostgresListener, payloads
-from tidemill.stores.wait_function import meanwhile
+from tidemill.stores.wait_function import wait_function
 
 _NO_TAKES: Takes = {}
 
@@ -173,7 +173,7 @@ class PostgresDriver:
             return
         self._ensure()
         # Work that this thread does while waiting might call the store and end up in this transaction.
-        alone = meanwhile.set(None)
+        alone = wait_function.set(None)
         theirs: psycopg.Error | None = (
             None  # from a connection of the caller; errors of store verbs are translated
         )
@@ -196,7 +196,7 @@ class PostgresDriver:
                 raise
             raise translate(error, self.url) from error
         finally:
-            meanwhile.reset(alone)
+            wait_function.reset(alone)
         if self._local.topics:
             self.notify(self._local.topics)
 

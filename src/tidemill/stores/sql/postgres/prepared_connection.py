@@ -22,7 +22,7 @@ from psycopg.rows import RowFactory, tuple_row
 
 from tidemill.stores.sql.driver import Row
 from tidemill.stores.sql.postgres.statements import Statement
-from tidemill.stores.wait_function import meanwhile
+from tidemill.stores.wait_function import wait_function
 
 _CANCEL_SECONDS = 5.0
 _WELL = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
@@ -35,11 +35,11 @@ class Connection(psycopg.Connection[Row]):
         super().__init__(pgconn, row_factory)
         # The prepared statements: name, and the reader of its rows.
         self._ready: dict[bytes, tuple[bytes, Transformer]] = {}
-        self._ear = _ear(pgconn.socket)
+        self._listener = _listener(pgconn.socket)
 
     def spoken(self) -> bool:
         """Whether the server has sent an unsolicited message (usually the end of the session), or the connection is broken."""
-        return self.pgconn.status != psycopg.pq.ConnStatus.OK or self._ear(0)
+        return self.pgconn.status != psycopg.pq.ConnStatus.OK or self._listener(0)
 
     def run(self, statement: Statement, parameters: Sequence[bytes | None], *, prepare: bool) -> list[Row]:
         """Run a statement with packed parameters, in the open transaction or in its own. Returns its rows."""
@@ -298,10 +298,10 @@ class Connection(psycopg.Connection[Row]):
 
     def _await_input(self) -> None:
         """Wait until the next answer, or its end, has arrived."""
-        pgconn, wait = self.pgconn, meanwhile.get()
+        pgconn, wait = self.pgconn, wait_function.get()
         while pgconn.is_busy():
             if wait is None:
-                self._ear(None)
+                self._listener(None)
             else:
                 wait(pgconn.socket)
             pgconn.consume_input()
@@ -334,7 +334,7 @@ def _until_room(file: int) -> None:
     poll.poll()
 
 
-def _ear(file: int) -> Callable[[float | None], Any]:
+def _listener(file: int) -> Callable[[float | None], Any]:
     """``readable`` for one file that is polled often: milliseconds to wait, or None without a limit."""
     if not hasattr(select, "poll"):
         return lambda wait: readable([file], wait if wait is None else wait / 1000)

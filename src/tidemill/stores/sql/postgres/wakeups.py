@@ -50,7 +50,7 @@ class PostgresListener:
         self._reading = threading.Lock()
         self._lent: Connection | None = None
         self._closed = threading.Event()
-        self._bell, self._ear = socket.socketpair()
+        self._bell, self._listener = socket.socketpair()
         self._connection: Connection | None = None
         with contextlib.suppress(psycopg.Error):
             self._open()
@@ -83,9 +83,9 @@ class PostgresListener:
         topics = self._drained(connection)
         if not topics:
             if self._lent is connection:
-                readable([self._ear.fileno()], min(timeout, _STAND_BY))
+                readable([self._listener.fileno()], min(timeout, _STAND_BY))
             else:
-                readable([connection.fileno(), self._ear.fileno()], timeout)
+                readable([connection.fileno(), self._listener.fileno()], timeout)
             topics = frozenset() if self._closed.is_set() else self._drained(connection)
         return topics
 
@@ -129,7 +129,7 @@ class PostgresListener:
             with self._lock:
                 self._drop()
                 self._bell.close()
-                self._ear.close()
+                self._listener.close()
         self._on_close(self)
 
 

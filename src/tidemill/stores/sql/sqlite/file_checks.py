@@ -110,11 +110,11 @@ def create_private(path: str) -> None:
 class FileIdentity:
     """The device and inode of an open file. While a connection is open, no other file can get the same inode."""
 
-    __slots__ = ("_known", "_path")
+    __slots__ = ("_identity", "_path")
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._known = self._look()
+        self._identity = self._look()
 
     def _look(self) -> tuple[int, int] | None:
         try:
@@ -125,12 +125,12 @@ class FileIdentity:
 
     def holds(self) -> bool:
         """Whether the path still leads to the file."""
-        return self._look() == self._known
+        return self._look() == self._identity
 
     def check(self, *, written: bool = False) -> None:
         """Raise an error if the path no longer leads to the file. ``written``: a transaction was just committed to it."""
         identity = self._look()
-        if identity == self._known:
+        if identity == self._identity:
             return
         what = "was deleted or moved away" if identity is None else "was replaced by another file"
         last = "; the last change may be in the old file only" if written else ""

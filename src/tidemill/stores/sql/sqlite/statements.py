@@ -36,7 +36,7 @@ class Statement:
     columns: frozenset[str]  #: the arguments that are columns of the batch
 
     @property
-    def each(self) -> bool:
+    def is_batched(self) -> bool:
         """Whether it runs once for every item."""
         return bool(self.columns)
 
@@ -69,7 +69,7 @@ class Program:
         )
         bound: Bound = []
         for whole in self.statements:
-            if whole.each:
+            if whole.is_batched:
                 null = empty & whole.columns
                 statement = whole if not null or null == whole.columns else without(whole, null)
                 # zip ends with the batch: repeated values never run out.

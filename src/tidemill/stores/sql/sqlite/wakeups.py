@@ -64,12 +64,12 @@ def broadcast(path: str, topics: Iterable[str]) -> None:
     messages = list(payloads(topics))
     with socket.socket(_AF_UNIX, socket.SOCK_DGRAM) as out:
         out.setblocking(False)
-        for ear in folder.iterdir():
+        for address in folder.iterdir():
             for message in messages:
                 try:
-                    out.sendto(message, str(ear))
+                    out.sendto(message, str(address))
                 except ConnectionRefusedError:
-                    ear.unlink(missing_ok=True)
+                    address.unlink(missing_ok=True)
                     break
                 except OSError:  # full or just closed: the listener is awake or gone
                     break
@@ -172,17 +172,17 @@ def _bind(path: str) -> tuple[Path | None, socket.socket | None]:
             folder.mkdir(mode=0o700, exist_ok=True)
         if len(os.fsencode(address)) >= _PATH_LIMIT or not _is_ours(folder):
             return None, None
-        ear = socket.socket(_AF_UNIX, socket.SOCK_DGRAM)
+        listener = socket.socket(_AF_UNIX, socket.SOCK_DGRAM)
         try:
-            ear.bind(str(address))
+            listener.bind(str(address))
         except FileNotFoundError:
-            ear.close()
+            listener.close()
             continue
         except OSError:
-            ear.close()
+            listener.close()
             break
-        ear.setblocking(False)
-        return address, ear
+        listener.setblocking(False)
+        return address, listener
     return None, None
 
 

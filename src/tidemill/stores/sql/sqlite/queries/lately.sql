@@ -1,12 +1,12 @@
 -- lately: the most recently created ended jobs of each task. Index: history_task, backwards for each task.
--- takes: tasks texts, tenant text, each int8
+-- takes: tasks texts, tenant text, per_task int8
 -- gives: task text, id uuid, state text, finished_at timestamptz, run_time interval, lag interval
 select h.task, h.id, h.state, h.finished_at, max(h.finished_at - h.started_at, 0) as run_time,
        max(h.started_at - h.run_at, 0) as lag
 from json_each(:tasks) t cross join tidemill_history h on h.rowid in (
   select n.rowid from tidemill_history n indexed by tidemill_history_task
   where n.task = t.value
-  order by n.id desc limit max(:each, 0))
+  order by n.id desc limit max(:per_task, 0))
 where true
   and h.tenant = :tenant -- when tenant
 order by h.task, h.id desc

@@ -26,15 +26,15 @@ class Loop:
     """An event loop on its own thread, and a record of which thread received each topic."""
 
     def __init__(self, store: Store) -> None:
-        self.ear = WakeupListener(store, SystemClock())
+        self.listener = WakeupListener(store, SystemClock())
         self.heard: list[tuple[str, str]] = []
-        self.ear.subscribe(
+        self.listener.subscribe(
             lambda topics: self.heard.extend((topic, threading.current_thread().name) for topic in topics)
         )
         self.loop = asyncio.new_event_loop()
-        self.hearing = LoopListener(self.ear)
+        self.hearing = LoopListener(self.listener)
         self._thread = threading.Thread(target=self._run, name="the loop")
-        self.ear.start()
+        self.listener.start()
         eventually(lambda: self.by("change") is not None)
         self._thread.start()
 
@@ -52,7 +52,7 @@ class Loop:
     def close(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(PATIENCE)
-        self.ear.close()
+        self.listener.close()
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_while_the_event_loop_is_blocked_the_listener_thread_receives(store: Sto
     go = threading.Event()
     loop.loop.call_soon_threadsafe(go.wait, PATIENCE)
     try:
-        say(store, loop, "tidemill-ear")
+        say(store, loop, "tidemill-listener")
     finally:
         go.set()
     say(store, loop, "the loop")
@@ -111,7 +111,7 @@ def test_after_a_lost_connection_the_loop_listens_again_and_reports_a_change(
 
 def test_a_listener_closed_first_leaves_the_event_loop_working(store: Store, loop: Loop) -> None:
     say(store, loop, "the loop")
-    loop.ear.close()
+    loop.listener.close()
     turned = threading.Event()
     loop.loop.call_soon_threadsafe(turned.set)
     assert turned.wait(PATIENCE)
@@ -121,8 +121,8 @@ def test_a_listener_without_a_file_descriptor_stays_on_its_thread() -> None:
     store = MemoryStore()
     loop = Loop(store)
     try:
-        assert not isinstance(loop.ear.listener, Watched)
-        say(store, loop, "tidemill-ear")
+        assert not isinstance(loop.listener.listener, Watched)
+        say(store, loop, "tidemill-listener")
     finally:
         loop.close()
         store.close()
@@ -144,10 +144,10 @@ def test_a_worker_is_notified_of_a_job_on_its_event_loop(
         told: list[str] = []
         passing = WakeupListener.tell
 
-        def tell(ear: WakeupListener, topics: frozenset[str]) -> None:
+        def tell(listener: WakeupListener, topics: frozenset[str]) -> None:
             if "ready:default" in topics:
                 told.append(threading.current_thread().name)
-            passing(ear, topics)
+            passing(listener, topics)
 
         monkeypatch.setattr(WakeupListener, "tell", tell)
         with app.worker(children=0):

@@ -30,7 +30,7 @@ class Office:
         self.line = Faulty(self.memory)
         self.lost: list[HeldJob] = []
         self.woken: list[str] = []
-        self.scribe = OutputWriter(self.line.store, self.clock, self._on_lost, self.woken.extend)
+        self.output_writer = OutputWriter(self.line.store, self.clock, self._on_lost, self.woken.extend)
         self.worker = self.memory.register(Worker(new_id(), "a worker"), lease=timedelta(hours=1)).id
 
     def _on_lost(self, jobs: Iterable[HeldJob]) -> None:
@@ -46,14 +46,16 @@ class Office:
     def say(self, held: HeldJob, *lines: str) -> None:
         for line in lines:
             claim = held.claim
-            self.scribe.log(held, LogEntry(held.id, claim.token, self.clock.now(), line, worker=claim.worker))
+            self.output_writer.log(
+                held, LogEntry(held.id, claim.token, self.clock.now(), line, worker=claim.worker)
+            )
 
     def progress(self, held: HeldJob, fraction: float) -> None:
-        self.scribe.report(held, Progress(fraction))
+        self.output_writer.report(held, Progress(fraction))
 
     def finish(self, *jobs: HeldJob) -> None:
         """Flush and finish the jobs, in the order of the claim loop."""
-        self.scribe.settle([held.id for held in jobs])
+        self.output_writer.settle([held.id for held in jobs])
         assert self.memory.finish([Finish(held.claim, COMPLETED) for held in jobs]) == frozenset()
 
     def lines(self, held: HeldJob) -> list[str]:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from tests.engine.cluster_kit import eventually
-from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_place, opened
-from tests.engine.scribe_kit import Office
+from tests.engine.harness import PATIENCE, STORES, Harness, Place, a_place, opened
+from tests.engine.output_writer_kit import Office
 
 from tidemill import Context
 from tidemill.domain.decide import COMPLETED
@@ -26,7 +26,7 @@ def office() -> Iterator[Office]:
     office = Office()
     yield office
     office.line.mend()
-    office.scribe.close()
+    office.output_writer.close()
     office.memory.close()
 
 
@@ -116,9 +116,9 @@ def test_a_finished_job_leaves_no_state_behind(office: Office) -> None:
         office.progress(held, 0.5)
         office.say(held, "line")
     office.finish(*jobs)
-    assert office.scribe._written_at == {}
-    assert office.scribe._progress == {}
-    assert office.scribe._lines.idle
+    assert office.output_writer._written_at == {}
+    assert office.output_writer._progress == {}
+    assert office.output_writer._lines.idle
 
 
 # ------------------------------------------------------------------------------------------------- failing stores
@@ -187,7 +187,7 @@ def test_a_job_that_is_no_longer_held_is_reported_once(office: Office) -> None:
     office.progress(one, 0.5)
     go_on.set()
     eventually(lambda: office.lost)
-    office.scribe.close()
+    office.output_writer.close()
     assert office.lines(two) == ["first", "second"]
     assert office.lost == [one]
 
@@ -214,9 +214,9 @@ def test_output_of_a_dropped_job_is_not_written(office: Office) -> None:
     office.say(one, "secret")
     office.progress(one, 0.5)
     office.say(two, "second")
-    office.scribe.forget([one.id])
+    office.output_writer.forget([one.id])
     go_on.set()
-    office.scribe.close()
+    office.output_writer.close()
     assert (office.lines(one), office.fraction(one)) == ([], None)
     assert office.lines(two) == ["first", "second"]
 
@@ -233,14 +233,14 @@ def place(request: pytest.FixtureRequest) -> Place:
 def test_the_log_of_a_job_is_complete_and_in_order_at_its_end(
     place: Place, tmp_path: Path, colour: str
 ) -> None:
-    with place(tmp_path) as url, opened(url) as mill:
-        task = _talker(mill, colour)
-        with mill.worker():
+    with place(tmp_path) as url, opened(url) as harness:
+        task = _talker(harness, colour)
+        with harness.worker():
             jobs = [task.enqueue(lines) for lines in (0, 1, 2, 50, 500)]
-            mill.ends(*jobs)
+            harness.ends(*jobs)
         for job, count in zip(jobs, (0, 1, 2, 50, 500), strict=True):
-            assert mill.lines(job) == [f"line {number}" for number in range(count)]
-            progress = mill.row(job).progress
+            assert harness.lines(job) == [f"line {number}" for number in range(count)]
+            progress = harness.row(job).progress
             assert progress is not None
             assert (progress.fraction, progress.message) == (1.0, "all of it")
 
@@ -250,21 +250,21 @@ def test_the_log_of_a_job_is_complete_and_in_order_at_its_end(
 def test_a_hundred_thousand_lines_of_one_job_are_all_stored(
     place: Place, tmp_path: Path, colour: str
 ) -> None:
-    with place(tmp_path) as url, opened(url) as mill:
-        task = _talker(mill, colour)
-        with mill.worker():
+    with place(tmp_path) as url, opened(url) as harness:
+        task = _talker(harness, colour)
+        with harness.worker():
             job = task.enqueue(100_000)
-            mill.ends(job)
+            harness.ends(job)
         messages: list[str] = []
         last = 0
-        while page := mill.app.store.logs(job.id, tenant=ALL_TENANTS, after=last, limit=1000):
+        while page := harness.app.store.logs(job.id, tenant=ALL_TENANTS, after=last, limit=1000):
             last = page[-1][0]
             # The worker adds a warning to the log because such a coroutine blocks the event loop.
             messages += [entry.message for _, entry in page if entry.level == "info"]
         assert messages == [f"line {number}" for number in range(100_000)]
 
 
-def _talker(mill: Mill, colour: str) -> Any:
+def _talker(harness: Harness, colour: str) -> Any:
     def talk(ctx: Context, lines: int) -> None:
         for number in range(lines):
             ctx.log(f"line {number}")
@@ -275,4 +275,4 @@ def _talker(mill: Mill, colour: str) -> Any:
         talk(ctx, lines)
 
     chosen: Callable[..., Any] = talk if colour == "thread" else atalk
-    return mill.app.task(name="talk")(chosen)
+    return harness.app.task(name="talk")(chosen)

@@ -28,11 +28,11 @@ def test_a_listener_that_fails_logs_the_error_and_listens_again(
         return error
 
     line.broken = broken
-    ear = WakeupListener(line.store, SystemClock())
-    ear.subscribe(lambda topics: heard.set() if "change" in topics else None)
+    listener = WakeupListener(line.store, SystemClock())
+    listener.subscribe(lambda topics: heard.set() if "change" in topics else None)
     with caplog.at_level(logging.ERROR, "tidemill.engine"):
-        ear.start()
+        listener.start()
         assert heard.wait(PATIENCE)
-    ear.close()
+    listener.close()
     assert tried.is_set()
     assert "listening failed; retrying" in caplog.text

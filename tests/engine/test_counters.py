@@ -30,15 +30,15 @@ def end(task: str, seconds: float | None = 0.01, how: str = "succeeded") -> Any:
     )
 
 
-def lines(tally: Counters) -> list[str]:
-    return [line for line in rendered(tally.families()).splitlines() if not line.startswith("#")]
+def lines(counters: Counters) -> list[str]:
+    return [line for line in rendered(counters.families()).splitlines() if not line.startswith("#")]
 
 
 def test_executions_are_counted_by_task_and_outcome() -> None:
-    tally = Counters()
-    tally.note([end("a"), end("a", how="failed"), end("a"), end("b", None, "released")])
-    assert (tally.done, tally.errors) == (4, 1)
-    said = lines(tally)
+    counters = Counters()
+    counters.note([end("a"), end("a", how="failed"), end("a"), end("b", None, "released")])
+    assert (counters.done, counters.errors) == (4, 1)
+    said = lines(counters)
     assert 'tidemill_worker_executions_total{task="a",outcome="succeeded"} 2' in said
     assert 'tidemill_worker_executions_total{task="a",outcome="failed"} 1' in said
     assert 'tidemill_worker_executions_total{task="b",outcome="released"} 1' in said
@@ -47,9 +47,9 @@ def test_executions_are_counted_by_task_and_outcome() -> None:
 
 
 def test_buckets_include_their_bound_and_are_cumulative() -> None:
-    tally = Counters()
-    tally.note([end("a", 0.0), end("a", 0.5), end("a", 0.51), end("a", 10_000.0), end("a", -1.0)])
-    said = lines(tally)
+    counters = Counters()
+    counters.note([end("a", 0.0), end("a", 0.5), end("a", 0.51), end("a", 10_000.0), end("a", -1.0)])
+    said = lines(counters)
     below = [int(line.rsplit(None, 1)[1]) for line in said if "_bucket" in line]
     assert len(below) == len(BOUNDS) + 1
     assert below == sorted(below)
@@ -59,10 +59,10 @@ def test_buckets_include_their_bound_and_are_cumulative() -> None:
 
 
 def test_tasks_beyond_the_limit_share_one_line_and_existing_lines_stay() -> None:
-    tally = Counters(most=2)
+    counters = Counters(most=2)
     for task in ("a", "b", "c", "d", "a", "c"):
-        tally.note([end(task)])
-    data = tally.data()["tasks"]
+        counters.note([end(task)])
+    data = counters.data()["tasks"]
     assert set(data) == {"a", "b", "other"}
     assert data["other"]["outcomes"] == {"succeeded": 3}
 

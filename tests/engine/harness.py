@@ -38,7 +38,7 @@ PATIENCE = 40.0
 QUICK = {"patience": 0.3, "children": 0}
 
 
-class Mill:
+class Harness:
     """An app on a store that can be made to fail."""
 
     def __init__(self, url: str) -> None:
@@ -74,26 +74,26 @@ class Mill:
         fence = settings.pop("fence", None)
         chosen = read_settings(QUICK | {"pumps": 1} | settings)
         self.line.real.register(me, lease=chosen.expiry * 100)
-        ear = WakeupListener(self.line.real, self.clock)
+        listener = WakeupListener(self.line.real, self.clock)
         runner = Runner(
             self.line.store,
             self.app.registry,
             me.id,
             chosen,
             self.clock,
-            ear=ear,
+            listener=listener,
             events=self.app.events,
             on_stuck=on_stuck,
             fence=fence,
         )
         runner.start()
-        ear.start()
+        listener.start()
         try:
             yield runner
         finally:
             self.line.mend()
             runner.stop(0)
-            ear.close()
+            listener.close()
 
     def cancel(self, runner: Runner, job: Handle[Any], reason: str = "stop it") -> None:
         """Send the cancel request as the heartbeat thread would."""
@@ -168,14 +168,14 @@ def a_place(request: pytest.FixtureRequest) -> Place:
 
 
 @contextmanager
-def opened(url: str = "memory://") -> Iterator[Mill]:
-    """A mill on the store at this URL. Afterwards, none of its threads may be left."""
+def opened(url: str = "memory://") -> Iterator[Harness]:
+    """A harness on the store at this URL. Afterwards, none of its threads may be left."""
     before = set(threading.enumerate())
-    mill = Mill(url)
+    harness = Harness(url)
     try:
-        yield mill
+        yield harness
     finally:
-        mill.close()
+        harness.close()
     with suppress(AssertionError):
         eventually(lambda: not _left(before), 15.0)
     assert _left(before) == []

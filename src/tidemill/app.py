@@ -9,6 +9,8 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 
+from tidemill.archive.duty import RetentionDuty
+from tidemill.archive.objects import is_file_url, parse_location
 from tidemill.client.access import Audit, Keys
 from tidemill.client.archive import Archive
 from tidemill.client.control import Control
@@ -30,7 +32,8 @@ from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.job import DEFAULT_TENANT
 from tidemill.domain.payload import DEFAULT_ARGS_LIMIT, DEFAULT_RESULT_LIMIT, PayloadLimits
 from tidemill.domain.releases import Deployment, read_release
-from tidemill.domain.retention import DEFAULT_POLICIES, ArchivePolicy, read_policies
+from tidemill.domain.retention import ArchivePolicy
+from tidemill.domain.retention_settings import Retention, read_retention
 from tidemill.domain.triggers.base import Trigger
 from tidemill.engine.context import Context
 from tidemill.errors import BadSettings
@@ -61,13 +64,27 @@ Trigger.present = SystemClock().now  # lets a trigger compute its next fires
 class AppKeywords(TypedDict, total=False):
     """The settings of an app, for type checkers."""
 
-    archive: Sequence[ArchivePolicy]
     args_limit: int
     limits: Mapping[str, int | Limit | Rate] | None
     result_limit: int
     migrate: bool
     name: str | None
     release: str | None
+    retention: Retention | Sequence[ArchivePolicy]
+
+
+def _split(given: Mapping[str, str | Store]) -> tuple[dict[str, str], dict[str, str | Store]]:
+    """Separate the places of archive files from the stores of jobs."""
+    places = {name: url for name, url in given.items() if isinstance(url, str) and is_file_url(url)}
+    for name, url in places.items():
+        location = parse_location(url)
+        if name in ("default", "jobs") or len(places) == len(given):
+            raise BadSettings(
+                f"store {name!r} is {location.url}, which holds archive files only; "
+                "give live jobs a database, such as sqlite:///jobs.db, and name this one 'archive'",
+                store=name,
+            )
+    return places, {name: where for name, where in given.items() if name not in places}
 
 
 class App:
@@ -75,6 +92,7 @@ class App:
 
     ``App()`` keeps jobs in memory, or in the store that ``TIDEMILL_STORE`` names. ``App("sqlite:///jobs.db")`` uses a
     file, ``App("postgresql://…")`` a database. ``stores={"default": …, "jobs": …, "archive": …}`` names several stores.
+    The archive may also be a directory or a bucket: ``"file:///srv/archive"``, ``"s3://bucket/prefix"``.
 
     >>> app = App("memory://")
     >>> @app.task
@@ -110,6 +128,7 @@ class App:
         given = stores or {
             "default": store if store is not None else os.environ.get("TIDEMILL_STORE") or "memory://"
         }
+        places, given = _split(given)
         self._urls = {name: where if isinstance(where, str) else None for name, where in given.items()}
         self.migrates = migrate = bool(settings.get("migrate", False))
         limits = PayloadLimits(
@@ -117,14 +136,15 @@ class App:
             result=settings.get("result_limit", DEFAULT_RESULT_LIMIT),
         )
         rules = read_app_limits(settings.get("limits"))
-        policies = read_policies(settings.get("archive", DEFAULT_POLICIES))
+        retention = read_retention(settings.get("retention"), given)
         self._client = Client(
             self._opened(given, migrate=migrate),
             clock=self.clock,
             tenant=tenant,
             limits=limits,
             rules=rules,
-            policies=policies,
+            retention=retention,
+            places=places,
         )
         self.jobs = Jobs(self._client)
         self.archive = Archive(self._client, self.jobs)
@@ -136,6 +156,7 @@ class App:
         self.audit = Audit(self._client)
         self.limits = Limits(self._client)
         self._declarations = Declarations(self._client, self.schedules)
+        self._retention_given = "retention" in settings
         self._name: str | None = settings.get("name")
         self.release = read_release(settings.get("release", os.environ.get("TIDEMILL_RELEASE")))
         self.deployed_at: datetime | None = None
@@ -395,7 +416,17 @@ class App:
             connections=self.connections,
             prepare=self._prepare,
             confirm=self.confirm,
+            retention=self.retention_duty(),
         )
+
+    def retention_duty(self) -> RetentionDuty | None:
+        """Return the retention that workers perform.
+
+        None for a memory store without ``retention=``: its workers delete ended jobs after 15 minutes to an hour.
+        """
+        if self.store.url.startswith("memory") and not self._retention_given:
+            return None
+        return self.archive.duty()
 
     def tick(self, budget: Duration = 25.0, **settings: Any) -> Tick:
         """Run due jobs for at most ``budget``, then return; for hosts that run on a timer."""

@@ -11,7 +11,7 @@ from uuid import UUID
 import click
 
 from tidemill.cli.context import CommandContext, with_context
-from tidemill.cli.filters import Where, filtered
+from tidemill.cli.filters import Where, filtered, tier_option
 from tidemill.cli.screen import (
     STYLES,
     Column,
@@ -86,11 +86,19 @@ def job_rows(jobs: Iterable[JobRow], now: datetime) -> Iterator[list[object]]:
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="Jobs per page.")
 @click.option("--cursor", metavar="TEXT", help="Cursor printed by the previous page.")
 @click.option("--oldest", is_flag=True, help="List the oldest first.")
+@tier_option("live")
 @with_context
-def list_jobs(context: CommandContext, where: Where, limit: int, cursor: str | None, oldest: bool) -> None:
+def list_jobs(
+    context: CommandContext,
+    where: Where,
+    limit: int,
+    cursor: str | None,
+    oldest: bool,
+    tiers: tuple[str, ...],
+) -> None:
     """List jobs, newest first."""
     sort = "oldest" if oldest else "newest"
-    page = context.jobs.list(limit=limit, cursor=cursor, sort=sort, **where.of(context))
+    page = context.jobs.list(limit=limit, cursor=cursor, sort=sort, tiers=tiers or None, **where.of(context))
     now = context.now()
     rows = [job.row for job in page.items]
     if context.as_json:

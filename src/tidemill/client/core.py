@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
@@ -12,8 +12,11 @@ from functools import partial
 from typing import Any, Protocol
 from uuid import UUID
 
+from tidemill.archive.contents import read_archived
+from tidemill.archive.objects import is_file_url, parse_location
+from tidemill.archive.places import ArchivePlace, StorePlace
+from tidemill.archive.tiers import TierChoice
 from tidemill.client.access import carried, who
-from tidemill.client.archive import read_archived
 from tidemill.client.enqueue.routes import Enqueuer
 from tidemill.client.own_connection import OwnConnections
 from tidemill.client.watch import Waiter
@@ -21,7 +24,8 @@ from tidemill.clock import Clock, ManualClock
 from tidemill.domain.job import JobRow
 from tidemill.domain.limits import Rule
 from tidemill.domain.payload import PayloadLimits
-from tidemill.domain.retention import DEFAULT_POLICIES, ArchivedJob, ArchivePolicy
+from tidemill.domain.retention import ARCHIVE, ArchivedJob
+from tidemill.domain.retention_settings import Retention
 from tidemill.errors import BadSettings, JobNotFound
 from tidemill.stores.base import Store
 from tidemill.tasks.events import Event, Events
@@ -29,9 +33,12 @@ from tidemill.tasks.hooks import Hooks
 from tidemill.tasks.registry import Registry
 
 _OF_THE_STORES = (
-    "stores", "clock", "enqueuer", "_waiting", "_pool", "_closing",
+    "stores", "clock", "enqueuer", "_waiting", "_pool", "_closing", "_file_places",
 )  # fmt: skip
 """Attributes of a client that depend on its stores and its clock."""
+
+
+EVERYWHERE = TierChoice(tables=True, files=True)
 
 
 class HasClient(Protocol):
@@ -51,12 +58,15 @@ class Client:
         tenant: str,
         limits: PayloadLimits,
         rules: Mapping[str, Rule] | None = None,
-        policies: Sequence[ArchivePolicy] = DEFAULT_POLICIES,
+        retention: Retention | None = None,
+        places: Mapping[str, str] | None = None,
     ) -> None:
         self.tenant = tenant
         self.limits = limits
         self.rules = dict(rules or {})  #: limits that the app itself declares
-        self.policies = tuple(policies)  #: which ended jobs are archived, and when
+        self.retention = retention or Retention()
+        self.policies = self.retention.effective()  #: which ended jobs leave the live tables, and when
+        self.places = dict(places or {})  #: URLs of the stores that hold only archive files
         self.registry = Registry()
         self.events = Events()
         self.hooks = Hooks()
@@ -71,6 +81,7 @@ class Client:
         self._waiting: dict[str, Waiter] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._closing: list[Callable[[], None]] = []
+        self._file_places: dict[str, ArchivePlace] = {}
         self.enqueuer = Enqueuer(self)
 
     @contextmanager
@@ -97,9 +108,54 @@ class Client:
         try:
             return self.stores[wanted]
         except KeyError:
+            if wanted in self.places:
+                raise BadSettings(
+                    f"store {wanted!r} holds archive files only ({self.places[wanted]}); "
+                    "give live jobs a database, such as sqlite:///jobs.db",
+                    store=wanted,
+                ) from None
             raise BadSettings(
                 f"there is no store named {wanted!r}; there are {', '.join(sorted(self.stores))}"
             ) from None
+
+    def place(self, name: str) -> ArchivePlace:
+        """Return the place of archived jobs with the name of a store, or with the URL of a directory or a bucket.
+
+        Without a store ``archive``, that name stands for the jobs' own store.
+        """
+        url = self.places.get(name, name)
+        if is_file_url(url):
+            return self._file_place(url)
+        return StorePlace(self.store(None if name == ARCHIVE and ARCHIVE not in self.stores else name))
+
+    def _file_place(self, url: str) -> ArchivePlace:
+        with self._lock:
+            found = self._file_places.get(url)
+            if found is None:
+                from tidemill.archive.files import FilePlace  # few processes need it
+
+                found = self._file_places[url] = FilePlace(url, self.store(None))
+            return found
+
+    def archive_places(self, choice: TierChoice = EVERYWHERE) -> list[ArchivePlace]:
+        """Return the places of archived jobs that a choice of tiers covers: tables first, then files.
+
+        The files are those of the app, of its policies, and of the catalogue.
+        """
+        targets = [policy.to for policy in self.policies if policy.to is not None]
+        found: list[ArchivePlace] = []
+        if choice.tables:
+            stores = [self.store(None)]
+            for name in (ARCHIVE, *targets):
+                if name in self.stores and not any(self.stores[name] is other for other in stores):
+                    stores.append(self.stores[name])
+            found += [StorePlace(store) for store in stores]
+        if choice.files:
+            urls = [*self.places.values(), *(target for target in targets if is_file_url(target))]
+            known = {parse_location(url).url for url in urls}
+            urls += [url for url in self.store(None).archive_places() if url not in known]
+            found += [self._file_place(url) for url in dict.fromkeys(urls)]
+        return found
 
     @property
     def pin(self) -> datetime | None:
@@ -163,9 +219,18 @@ class Client:
         return read_archived(kept)
 
     def archived(self, id: UUID, *, tenant: str, store: str | None) -> ArchivedJob | None:
-        """Return the archived copy of a job, if any: from the store named ``archive``, else from the job's store."""
-        copies = (self.stores.get("archive") or self.store(store)).archived([id], tenant=tenant)
-        return copies[0] if copies else None
+        """Return the archived copy of a job, if any: from the archive tables, then from files."""
+        places = self.archive_places(TierChoice(tables=True))
+        if store is not None:
+            places.insert(0, StorePlace(self.store(store)))
+        for place in places:
+            if copies := place.get([id], tenant=tenant):
+                return copies[0]
+        # Only now, because a file place may need a network.
+        for place in self.archive_places(TierChoice(files=True)):
+            if copies := place.get([id], tenant=tenant):
+                return copies[0]
+        return None
 
     def at_close(self, act: Callable[[], None]) -> None:
         """Register a function that ``close`` calls first, for components that use the client in their own threads."""

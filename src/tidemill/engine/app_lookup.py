@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
+from tidemill.archive.duty import RetentionDuty
 from tidemill.clock import Clock
 from tidemill.engine.app_factories import apps_in, call_factory, is_factory
 from tidemill.engine.completion import Connections
@@ -60,6 +61,8 @@ class Application(Protocol):
     def connections(self) -> Connections: ...
 
     def store_url(self) -> str | None: ...
+
+    def retention_duty(self) -> RetentionDuty | None: ...
 
     def declare_limits(self) -> None: ...
 

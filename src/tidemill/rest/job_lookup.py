@@ -57,6 +57,7 @@ def _page(request: ApiRequest) -> bytes:
         limit=query.limit,
         cursor=query.cursor,
         sort=query.sort,
+        tiers=query.tiers or None,
         tenant=request.tenant,
         # Otherwise a search would reveal masked values.
         text_in_args=request.sees_secrets,

@@ -17,8 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
+from tidemill.archive.contents import read_archived
 from tidemill.client.access import enqueued_entries, who
-from tidemill.client.archive import read_archived
 from tidemill.client.enqueue.batcher import AsyncBatcher, Batcher
 from tidemill.client.enqueue.limit_cache import LimitCache
 from tidemill.client.enqueue.options import NO_OPTIONS, CallOptions, Template
@@ -353,14 +353,15 @@ class Enqueuer:
 
     def _left(self, store: Store, job: NewJob, holder: UUID) -> JobRow:
         """Return the archived copy of a job that keeps its unique key until the window ends."""
-        kept = self._client.stores.get("archive", store).archived([holder], tenant=ALL_TENANTS)
-        if not kept:
+        copies = store.archived([holder], tenant=ALL_TENANTS)
+        kept = copies[0] if copies else self._client.archived(holder, tenant=ALL_TENANTS, store=None)
+        if kept is None:
             raise JobExists(
                 f"job {holder} of task {job.task}, which is no longer stored, holds the same unique key until its window ends",
                 id=holder,
                 task=job.task,
             )
-        return read_archived(kept[0])
+        return read_archived(kept)
 
     # Group commit ------------------------------------------------------------------------------------------------------
 

@@ -17,9 +17,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from tidemill.archive.contents import read_executions, read_logs
 from tidemill.client._base import async_twin
 from tidemill.client.access import note
-from tidemill.client.archive import read_executions, read_logs
 from tidemill.client.jobs.actions import cancel_descendants, change_batch, check_change, unchangeable
 from tidemill.client.jobs.known_job import KnownJob
 from tidemill.client.jobs.why import Reason, explain
@@ -464,7 +464,7 @@ class Job(KnownJob[R]):
         if self.archived_at is not None:
             raise IllegalTransition(
                 f"cannot {verb} job {self.id}: it was archived {self.archived_at:%Y-%m-%d %H:%M} UTC; "
-                "archived jobs cannot be changed, enqueue a new job instead",
+                "restore it first with app.archive.restore",
                 id=self.id,
             )
 

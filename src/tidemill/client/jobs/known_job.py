@@ -207,6 +207,11 @@ class KnownJob(Generic[R]):
         return self._row.archived_at
 
     @property
+    def tier(self) -> str | None:
+        """The archive tier of an archived job; None for a live job."""
+        return self._row.tier
+
+    @property
     def ended(self) -> bool:
         """Whether the job is in a final state, which only an explicit action can change."""
         return self._row.state in ENDED

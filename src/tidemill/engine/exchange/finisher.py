@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -35,12 +35,6 @@ class Settled(NamedTuple):
     then: tuple[NewJob, ...] = ()
     audit: tuple[Audited, ...] = ()
 
-    def finish(self, at: float) -> Finish:
-        """The write for the store, at this reading of the same clock."""
-        _, claim, transition, result, error, began, ended, then, audit = self
-        began_ago = None if began is None else at - began
-        return _finish((claim, transition, result, error, began_ago, at - ended, then, audit))
-
 
 SHORT = 0.01
 """Seconds. A shorter run is not compared with its timeout, because the hot path pays for every comparison."""
@@ -56,11 +50,17 @@ def settle(held: HeldJob, ended: ExecutionEnd | None, at: float) -> Settled:
         outcome, result, _, began, ended_at, _, then, audit = ended
         if type(outcome) is Succeeded:  # success wins over any request to stop
             claim, change = held.claim, COMPLETED
-            took = ended_at - began
-            if took > SHORT and claim.timeout is not None and took > claim.timeout.total_seconds():
-                change = late_completion(claim.timeout, took)
+            if ended_at - began > SHORT:
+                change = _late(claim, ended_at - began)
             return _settled((held, claim, change, result, None, began, ended_at, then, audit))
     return settle_as(held, held.outcome(ended), ended, at)
+
+
+def _late(claim: Claim, took: float) -> Transition:
+    """The transition of a job that succeeded, with a mark if it ran past its timeout."""
+    if claim.timeout is None or took <= claim.timeout.total_seconds():
+        return COMPLETED
+    return late_completion(claim.timeout, took)
 
 
 def settle_as(held: HeldJob, outcome: Outcome, ended: ExecutionEnd | None, at: float) -> Settled:
@@ -86,6 +86,16 @@ def settle_as(held: HeldJob, outcome: Outcome, ended: ExecutionEnd | None, at: f
 def release(held: HeldJob, reason: str, at: float) -> Settled:
     """Return a job to the queue. This costs no attempt. A job that has expired is cancelled instead."""
     return settle_as(held, Released(reason), None, at)
+
+
+def finishes_of(settled: Iterable[Settled], at: float) -> list[Finish]:
+    """The writes for the store, at this reading of the clock of the results."""
+    return [
+        _finish(
+            (claim, change, result, error, None if began is None else at - began, at - ended, then, audit)
+        )
+        for _, claim, change, result, error, began, ended, then, audit in settled
+    ]
 
 
 def topic_of(job: NewJob) -> str:

@@ -103,13 +103,11 @@ class HeldJob:
     def __init__(
         self, claim: Claim, declared: Declared, details: Details, services: RunnerServices, kind: str
     ) -> None:
-        self.claim, self.declared, self.details, self.services, self.kind = (
-            claim,
-            declared,
-            details,
-            services,
-            kind,
-        )
+        self.claim = claim
+        self.declared = declared
+        self.details = details
+        self.services = services
+        self.kind = kind
         self.began: float | None = None  #: monotonic time at which it began
         self.handle: Any = None  #: the handle with which the executor stops it
         self.cancel_reason: str | None = claim.cancel_reason

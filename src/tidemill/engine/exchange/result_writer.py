@@ -17,7 +17,7 @@ from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import ErrorInfo, JobRow
 from tidemill.domain.outcome import Failed
 from tidemill.domain.states import JobState
-from tidemill.engine.exchange.finisher import Settled, settle_as
+from tidemill.engine.exchange.finisher import Settled, finishes_of, settle_as
 from tidemill.errors import StoreCorrupt, StoreError
 from tidemill.stores.base import Store
 
@@ -37,7 +37,7 @@ def write_again(store: Store, settled: Sequence[Settled], at: float) -> frozense
 
     A result is stored already if only the store's answer was lost.
     """
-    lost = store.finish([item.finish(at) for item in settled])
+    lost = store.finish(finishes_of(settled, at))
     if not lost:
         return lost
     written = {
@@ -111,7 +111,7 @@ def one_by_one(store: Store, clock: Clock, settled: Sequence[Settled], error: Ex
     for item in settled:
         at = clock.monotonic()
         try:
-            lost |= store.finish([item.finish(at)])
+            lost |= store.finish(finishes_of([item], at))
             written.append(item)
         except Exception as refused:  # noqa: BLE001  (a store may raise any exception for data it cannot write)
             if is_trouble(refused):

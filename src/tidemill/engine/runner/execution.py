@@ -114,14 +114,16 @@ async def arun(
     outlet: Outlet,
     clock: Clock,
     hooks: Hooks = NO_HOOKS,
+    began: float | None = None,
 ) -> ExecutionEnd:
     """Run a claim on the running event loop. A plain function runs in a thread, as it would in a worker.
 
-    A cancellation from outside is not an outcome: ``CancelledError`` then propagates to the caller.
+    ``began`` is a reading of the clock just before the call, if the caller has one. A cancellation from outside is not an
+    outcome: ``CancelledError`` then propagates to the caller.
     """
     if not declared.is_async:
         return await asyncio.to_thread(run, declared, claim, job, outlet, clock, hooks)
-    attempt = _Attempt(declared, claim, job, outlet, clock)
+    attempt = _Attempt(declared, claim, job, outlet, clock, began)
 
     try:
         with attempt:
@@ -163,10 +165,14 @@ class _Attempt(inside_job):
         job: JobRow | Callable[[], JobRow],
         outlet: Outlet,
         clock: Clock,
+        began: float | None = None,
     ) -> None:
-        self._declared, self._claim, self._outlet, self._clock = declared, claim, outlet, clock
-        self._began = clock.monotonic()
-        self._job = self.context = Context(job, outlet)
+        self._declared = declared
+        self._claim = claim
+        self._outlet = outlet
+        self._clock = clock
+        self._began = clock.monotonic() if began is None else began
+        self._job = self.context = Context(job, outlet, clock, self._began)
         self._loaded = False
         self._task: Any = None  # the instance created for this execution, if the task is a class
 
@@ -184,7 +190,7 @@ class _Attempt(inside_job):
             self._task = declared.target()
         if self._outlet.start_by is not None:
             self._start_in_time()
-        if self._task is None:
+        if not declared.is_class:
             return declared.target(**arguments)
         # The framework's own run needs the context, whether or not the user's items asked for it.
         first = (self.context,) if isinstance(self._task, ItemTask) else ()
@@ -221,10 +227,10 @@ class _Attempt(inside_job):
     def returned(self, value: Any) -> ExecutionEnd:
         following = self.context.following
         try:
-            if following is not None and following.result is not None and value is None:
-                text = following.result
-            else:
+            if following is None or following.result is None or value is not None:
                 text = dump_result(self._declared, value)
+            else:
+                text = following.result
         except Exception as error:  # noqa: BLE001  (the user's result may raise any exception when it is serialized)
             return self.raised_as(Failed(sanitize.error_info(error), permanent=True), error)
         then, audit = _NOTHING if following is None else following.close(ENDED_ALREADY)

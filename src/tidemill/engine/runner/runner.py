@@ -34,14 +34,13 @@ from tidemill.engine.node import concerns, machine_name
 from tidemill.engine.runner.breaker_reports import BreakerReports
 from tidemill.engine.runner.counters import Counters
 from tidemill.engine.runner.execution import ExecutionEnd
-from tidemill.engine.runner.fence import Fence
 from tidemill.engine.runner.misfits import Misfits
 from tidemill.engine.runner.output_writer import OutputWriter
 from tidemill.engine.runner.publisher import Publisher
 from tidemill.engine.runner.quarantine import Quarantine
 from tidemill.engine.runner.retry_hooks import has_hooks
 from tidemill.engine.runner.self_check import Condition, SelfCheck
-from tidemill.engine.runner.watchdog import Watchdog
+from tidemill.engine.runner.watchdog import Fence, Watchdog
 from tidemill.engine.runtime_settings import RuntimeSettings
 from tidemill.engine.worker_settings import SELDOM, TRUSTED, WorkerSettings
 from tidemill.stores.base import Store

@@ -309,6 +309,27 @@ def test_if_one_store_cannot_be_opened_the_others_are_closed(
     given.close()
 
 
+def test_the_limits_of_an_app_apply_to_its_tasks() -> None:
+    with App("memory://", args_limit=20, result_limit=30) as app:
+
+        @app.task
+        def echo(text: str) -> str:
+            return text * 4
+
+        @app.task(result_limit=100)
+        def shout(text: str) -> str:
+            return text * 4
+
+        with pytest.raises(PayloadTooLarge, match="the limit is 20"):
+            echo.enqueue(text="x" * 20)
+        echoed, shouted = echo.enqueue(text="x" * 8), shout.enqueue(text="x" * 8)
+        app.testing().drain()
+        assert shouted.refresh().status == "completed"
+        assert echoed.refresh().status == "failed"
+        assert "the result of task echo is 34 bytes, and the limit is 30" in str(echoed.reason)
+        assert "result_limit= of the task or the App" in str(echoed.reason)
+
+
 def test_a_wrong_setting_is_reported_at_once() -> None:
     with pytest.raises(BadSettings, match="unknown setting 'stor'; expected one of"):
         App(stor="memory://")  # type: ignore[call-arg]

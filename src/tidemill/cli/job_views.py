@@ -340,5 +340,5 @@ def why(context: CommandContext, id: str) -> None:
         reasons = [{"code": reason.code, "text": reason.text} for reason in explanations]
         print_json({"id": str(job.id), "status": job.state.value, "reasons": reasons})
         return
-    print_lines([(f"{job.task} {job.id} is {job.state}.", "bold")])
+    print_lines([(f"{job.task} {job.id}: {job.state}", "bold")])
     print_lines(((f"- {reason.text}", "") for reason in explanations), hang=2)

@@ -94,7 +94,8 @@ def row(request: PageRequest, job: JobRow) -> dict[str, Any]:
         "fraction": fraction_done(job) if running and progress and progress.fraction is not None else None,
         "message": progress.message if running and progress else None,
         "eta": eta_of(job, now),
-        "error": f"{job.error.type}: {job.error.message}" if job.error else None,
+        # The class without its module, which would fill most of the column.
+        "error": f"{job.error.type.rpartition('.')[2]}: {job.error.message}" if job.error else None,
     }
 
 

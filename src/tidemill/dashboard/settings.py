@@ -42,11 +42,12 @@ EXPIRIES = {
 _ALERTS = {
     "failure_rate": "share of ended jobs that failed",
     "failure_sample": "minimum number of ended jobs for a failure rate",
-    "stuck_after": "seconds a job may be held",
+    "stuck_after": "seconds a job may run without progress",
     "queue_depth": "jobs waiting in one queue",
     "queue_age": "seconds the oldest job may wait",
     "orphans": "jobs of workers that are gone",
     "dead_letters": "newly dead-lettered jobs within an hour",
+    "lost_workers": "workers that crashed or lost their lease within 15 minutes",
     "leader_fresh": "seconds; a leader whose heartbeat is younger is alive",
     "leader_stuck": "seconds within which a leader should have done a duty",
 }

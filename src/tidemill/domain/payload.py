@@ -38,7 +38,7 @@ class PayloadLimits:
         if (size := size_of(text)) > self.args:
             raise PayloadTooLarge(
                 f"the arguments of task {task} are {size:,} bytes, and the limit is {self.args:,}; "
-                "store the data elsewhere and pass a reference, or raise args_limit (1 MiB at most)",
+                "store the data elsewhere and pass a reference, or raise App(args_limit=…), 1 MiB at most",
                 task=task,
                 size=size,
                 limit=self.args,
@@ -50,7 +50,7 @@ class PayloadLimits:
         if size > max(self.args, self.max_args):
             raise PayloadTooLarge(
                 f"the arguments of task {task} are {size:,} bytes, and the limit is {self.max_args:,}; "
-                "store the data elsewhere and pass a reference, or raise max_args of the app",
+                "store the data elsewhere and pass a reference, or raise App(max_args=…)",
                 task=task,
                 size=size,
                 limit=self.max_args,

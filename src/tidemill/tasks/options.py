@@ -174,6 +174,12 @@ def read_options(name: str, given: Mapping[str, Any]) -> TaskOptions:
     if "max_retries" in values:
         if not _is_whole(values["max_retries"]):
             raise BadSettings(f"task {name}: max_retries is {values['max_retries']!r}; give a whole number")
+        if _is_whole(values.get("retry")):
+            raise BadSettings(
+                f"task {name}: retry={values['retry']} counts attempts and max_retries={values['max_retries']} counts those"
+                " after the first; give one of them",
+                option="max_retries",
+            )
         values["retry"] = _with_attempts(values.get("retry", DEFAULT_RETRY), values.pop("max_retries") + 1)
     if "retry" in values:
         values["retry"] = read_retry(values["retry"])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 from tests.interfaces.dashboard.crowd import join, words
 from tests.interfaces.dashboard.kit import House
 from tests.interfaces.rest.kit import Browser
+
+from tidemill.domain.alerts import Thresholds
 
 
 def test_viewers_see_the_installation_and_neither_settings_nor_keys(shop: House) -> None:
@@ -73,6 +76,13 @@ def test_an_invalid_setting_is_shown_again_with_its_input(shop: House) -> None:
             assert value.replace('"', "&#34;") in answer.text
     assert not shop.app.control.settings()
     assert person.post("/settings/set", key="deep", value="[" * 100_000).status_code == 303
+
+
+def test_every_threshold_is_described(shop: House) -> None:
+    page = shop.person("viewer").open("/settings")
+    for field in dataclasses.fields(Thresholds):
+        cell = page.partition(f"<code>alerts.{field.name}</code>")[2].partition("</td>")[0]
+        assert words(cell).strip(), field.name
 
 
 def test_a_changed_threshold_is_marked(shop: House) -> None:

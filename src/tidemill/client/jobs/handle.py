@@ -159,7 +159,7 @@ class Job(KnownJob[R]):
         except TidemillError:
             return
         if reason is not None:
-            _log.warning("job %s of task %s is waited for: %s", self.id, self.task, reason.text)
+            _log.warning("still waiting for job %s of task %s: %s", self.id, self.task, reason.text)
         elif hint := self._slot_hint():
             _log.warning("job %s of task %s has not started yet. %s", self.id, self.task, hint)
 

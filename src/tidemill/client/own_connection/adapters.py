@@ -259,7 +259,8 @@ def _wrapper(given: Any) -> Any:
     alias = given if isinstance(given, str) else given.alias
     if database is None:
         raise UsageError(
-            f"connection={alias!r} names a database of Django, and this program has not loaded Django"
+            f"connection={alias!r} names a database of Django, and this program has not loaded Django; "
+            "give a connection object, or call django.setup() first"
         )
     if alias not in database.connections:
         known = ", ".join(sorted(database.connections))

@@ -240,12 +240,12 @@ class Declarations:
             elif row.source is not Source.CODE or row.options.get("app") != app:
                 plan.conflicts.append(schedule.key)
                 owner = (
-                    row.options.get("app")
+                    f"a schedule of app {row.options.get('app')!r}"
                     if row.source is Source.CODE
                     else "a schedule that was added at run time"
                 )
                 _log.error(
-                    "schedule %s of tenant %s is not stored: its key already belongs to %s",
+                    "schedule %s of tenant %s is not stored: its key belongs to %s; choose another key",
                     schedule.key,
                     schedule.tenant,
                     owner,

@@ -28,6 +28,7 @@ from bench.drain import TASK, drain, fill
 from bench.engine_storage import Database, Server
 from bench.limits import measured, wait_for
 from bench.retention_app import MOST_ROUNDS
+from tests.servers.postgres import running_postgres
 
 from tidemill import App, ArchivePolicy, Retention
 from tidemill.domain.archive_totals import LEASE, read_sums
@@ -35,7 +36,6 @@ from tidemill.domain.job import NewJob
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
-from tidemill.testing.postgres import running_postgres
 
 ROOT = Path(__file__).resolve().parents[1]
 TARGET = 0.95

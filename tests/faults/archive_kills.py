@@ -10,6 +10,8 @@ from datetime import datetime, timedelta
 from typing import cast
 from uuid import UUID
 
+from tests.faults.failpoints import Failpoints, give_points
+
 from tidemill.archive.places import StorePlace
 from tidemill.archive.run import ArchiveRun, ArchiveRunner
 from tidemill.clock import SystemClock
@@ -20,7 +22,6 @@ from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.stores.sql.store import SqlStore
 from tidemill.testing.conformance.kit import a_line, bring, claim_one, finish_all, put_one
-from tidemill.testing.failpoints import Failpoints, give_points
 
 POLICIES = (
     ArchivePolicy("failed", ["failed"], max_age=0, tier="other", batch=2),

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import psycopg
+from tests.faults.failpoints import Failpoint, Failpoints
 from tests.faults.write_paths import path
 
 from tidemill import App
@@ -47,7 +48,6 @@ from tidemill.testing.conformance.kit import (
     retry,
     wants,
 )
-from tidemill.testing.failpoints import Failpoint, Failpoints
 
 OLD = ArchivePolicy("old", max_age=SECOND)
 NARROW = {"narrow": Rule("narrow", max=5)}

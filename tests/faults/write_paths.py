@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tests.faults.failpoints import Failpoints
+
 from tidemill.stores.base import Store
-from tidemill.testing.failpoints import Failpoints
 
 Arrange = Callable[[Store], Any]
 Act = Callable[[Store, Any], object]

@@ -14,6 +14,7 @@ from uuid import UUID
 import psycopg
 import pytest
 from psycopg import sql
+from tests.servers.postgres import TestPostgres
 
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort, encode_cursor
@@ -29,7 +30,6 @@ from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.stores.sql.postgres.driver import PostgresDriver
 from tidemill.testing.conformance.kit import due
-from tidemill.testing.postgres import TestPostgres
 
 pytestmark = pytest.mark.long
 

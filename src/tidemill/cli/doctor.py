@@ -6,7 +6,7 @@ It changes nothing, apart from sending a wake-up of its own.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -41,9 +41,15 @@ class Finding(NamedTuple):
     status: str
     check: str
     text: str
+    store: str | None = None  #: the store that was checked, if the app has several
+
+    def document(self) -> dict[str, str]:
+        """Return the finding as JSON data."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 Findings = Iterator[Finding]
+Check = Callable[[CommandContext], Findings]
 
 
 @click.command()
@@ -61,7 +67,7 @@ def doctor(context: CommandContext) -> None:
     failed = sum(finding.status == "fail" for finding in findings)
     warned = sum(finding.status == "warn" for finding in findings)
     if context.as_json:
-        print_json({"ok": not failed, "checks": [finding._asdict() for finding in findings]})
+        print_json({"ok": not failed, "checks": [finding.document() for finding in findings]})
     else:
         click.echo(f"{len(findings) - failed - warned} ok, {warned} warn, {failed} fail")
     if failed:
@@ -69,8 +75,9 @@ def doctor(context: CommandContext) -> None:
 
 
 def _print(finding: Finding) -> None:
+    check = finding.check if finding.store is None else f"{finding.store}: {finding.check}"
     line = Text.assemble(
-        (f"{finding.status:<4}", STYLES[finding.status]), f"  {finding.check}: ", clean(finding.text)
+        (f"{finding.status:<4}", STYLES[finding.status]), f"  {check}: ", clean(finding.text)
     )
     put(line, hang=6)
 
@@ -79,7 +86,10 @@ def _examined(context: CommandContext) -> Findings:
     if context.app:
         yield from _app(context)
     if not context.app or context.opened:
-        yield from _store(context)
+        live = context.client.placement.live
+        for name, one in context.each_store(archives=True):
+            checks = CHECKS if name is None or name in live else ()
+            yield from (finding._replace(store=name) for finding in _store(one, checks))
 
 
 def _app(context: CommandContext) -> Findings:
@@ -97,7 +107,7 @@ def _app(context: CommandContext) -> Findings:
         yield Finding("warn", "app", f"{context.app} declares no task; import the modules that declare them")
 
 
-def _store(context: CommandContext) -> Findings:
+def _store(context: CommandContext, checks: Sequence[Check]) -> Findings:
     try:
         state = context.store.schema()
         where = context.store.url
@@ -121,7 +131,7 @@ def _store(context: CommandContext) -> Findings:
         yield Finding("fail", "schema", error.message)
         return
     yield Finding("ok", "schema", _schema_words(context.store.schema()))
-    for check in CHECKS:
+    for check in checks:
         try:
             yield from check(context)
         except StoreError as error:
@@ -187,10 +197,13 @@ def _workers(context: CommandContext) -> Findings:
     waiting = sum(pending.values())
     living = crew.alive + crew.late
     if not living and waiting:
-        text = f"none is alive and {_pending(waiting)}; start one: tidemill worker module:app"
+        text = (
+            f"none is alive and {_pending(waiting)}; start one: tidemill worker module:app{_option(context)}"
+        )
         yield Finding("fail", "workers", text)
     elif not living:
-        yield Finding("warn", "workers", "none is alive; start one: tidemill worker module:app")
+        start = f"tidemill worker module:app{_option(context)}"
+        yield Finding("warn", "workers", f"none is alive; start one: {start}")
     elif crew.late:
         yield Finding(
             "warn",
@@ -201,6 +214,10 @@ def _workers(context: CommandContext) -> Findings:
         yield Finding("warn", "workers", "all of them are draining and claim nothing more; start new ones")
     else:
         yield Finding("ok", "workers", f"{crew.alive} alive, {_pending(waiting)}")
+
+
+def _option(context: CommandContext) -> str:
+    return "" if context.store_name is None else f" --stores {context.store_name}"
 
 
 def _pending(number: int) -> str:
@@ -305,7 +322,7 @@ def _living(workers: Iterable[Worker], now: datetime) -> list[Worker]:
     return [worker for worker in workers if is_living(worker, now)]
 
 
-CHECKS: tuple[Callable[[CommandContext], Findings], ...] = (
+CHECKS: tuple[Check, ...] = (
     _clock,
     _wake_ups,
     _workers,

@@ -13,7 +13,6 @@ from tidemill.cli.completion import queue_names, task_names
 from tidemill.cli.context import CommandContext
 from tidemill.cli.parsers import instant as an_instant
 from tidemill.cli.parsers import metadata, moment, reference
-from tidemill.client.jobs.api import resolve
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.states import ENDED, JobState
 
@@ -82,7 +81,7 @@ class Where:
             if isinstance(conditions.get(name), timedelta):
                 conditions[name] = context.now() - conditions[name]
         if "parent_id" in conditions:
-            conditions["parent_id"] = resolve(context.store, conditions["parent_id"], tenant=ALL_TENANTS)
+            conditions["parent_id"] = context.find(conditions["parent_id"])[0]
         if "metadata" in conditions:
             conditions["metadata"] = dict(conditions["metadata"])
         return conditions

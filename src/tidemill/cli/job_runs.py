@@ -98,6 +98,7 @@ def enqueue(
         chosen["unique"] = Unique(by=unique_by)
     bound: BoundTask[Any, Any] = BoundTask(context.client, declared).using(**chosen)
     job = bound.enqueue(**arguments)
+    context.move_to(job.store_name)
     if wait:
         _follow(context, job, quiet=context.as_json)
         return
@@ -173,7 +174,7 @@ def _words(context: CommandContext, job: Job[Any], now: datetime) -> str:
         return ": ".join(text for text in (job.stage, job.message) if text)
     if job.ended:
         return ""
-    first = explain(context.store, job.row, now)[0]
+    first = explain(context.store, job.row, now, context.job_store)[0]
     return "" if first.code == "soon" else first.text
 
 

@@ -29,7 +29,7 @@ from tidemill.cli.screen import (
     thousands,
 )
 from tidemill.client import documents
-from tidemill.client.jobs.api import SHOWN, Origin, origin, resolve
+from tidemill.client.jobs.api import SHOWN, Origin, origin
 from tidemill.client.jobs.handle import Job
 from tidemill.client.jobs.why import explain
 from tidemill.domain.estimate import eta_of, fraction_done
@@ -60,7 +60,9 @@ _MODULES = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*(?::|$))")
 
 def one(context: CommandContext, id: str) -> Job[object]:
     """Return the job with this id, or unique prefix or suffix of an id, of any tenant."""
-    job: Job[object] = context.jobs.get(resolve(context.store, id, tenant=ALL_TENANTS), tenant=ALL_TENANTS)
+    found, store = context.find(id)
+    context.move_to(store)
+    job: Job[object] = context.jobs.get(found, tenant=ALL_TENANTS, store=store)
     return job
 
 
@@ -141,9 +143,9 @@ def show(context: CommandContext, id: str) -> None:
         document["executions"] = [documents.execution_document(execution) for execution in executions]
         document["logs"] = [documents.log_document(entry) for entry in lines]
         document["children"] = [documents.job_document(child, now) for child in children.items]
-        print_json(document)
+        print_json(document if context.job_store is None else document | {"store": context.job_store})
         return
-    print_fields(_fields(job.row, now, origin(context.store, job.row)))
+    print_fields([*_fields(job.row, now, origin(context.store, job.row)), ("store", context.job_store)])
     if declared := _declared_stages(context, job.row):
         heading("Stages")
         _print_stages(context, job.row, executions, declared)
@@ -322,7 +324,7 @@ def _following(context: CommandContext, id: UUID, level: str | None) -> Iterator
 def why(context: CommandContext, id: str) -> None:
     """Explain why a job is not running."""
     job = one(context, id).row
-    explanations = explain(context.store, job, context.now())
+    explanations = explain(context.store, job, context.now(), context.job_store)
     if context.as_json:
         reasons = [{"code": reason.code, "text": reason.text} for reason in explanations]
         print_json({"id": str(job.id), "status": job.state.value, "reasons": reasons})

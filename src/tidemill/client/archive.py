@@ -212,9 +212,8 @@ class Archive:
         of attempts. Restored jobs do not take their unique keys again until they are retried.
         """
         wanted = [found for id in ids if (found := id_of(id)) is not None]
-        return restore(
-            self._client, wanted, tenant=self._jobs._tenant(tenant), store=store, retry=retry, by=who()
-        )
+        client = self._client if store is None else self._client.at(store)
+        return restore(client, wanted, tenant=self._jobs._tenant(tenant), store=store, retry=retry, by=who())
 
     arestore = async_twin(restore)
 
@@ -232,9 +231,10 @@ class Archive:
                 raise BadFilter(f"{name} is empty; give one, or leave it out", field=name)
         if not wanted.narrows and where.get("tenant") in (None, ALL_TENANTS):
             raise BadFilter("erase needs ids, a reference, metadata, a tenant or another condition")
-        erasure = Erasure(self._client, self._client.store(store), tenant=wanted.tenant, by=who())
+        client = self._client if store is None else self._client.at(store)
+        erasure = Erasure(client, client.store(None), tenant=wanted.tenant, by=who())
         erasure.add_live(job.row for job in self._jobs.stream(batch=500, store=store, **where))
-        for place in self._client.archive_places():
+        for place in client.archive_places():
             erasure.add_archived(self._stream_of(place, where))
         return erasure.run(dry_run=dry_run)
 

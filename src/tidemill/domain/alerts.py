@@ -146,6 +146,21 @@ def alerts(inputs: AlertInput, limits: Thresholds) -> list[Alert]:
     )
 
 
+def unserved_store(name: str, waiting: int, *, served: bool) -> list[Alert]:
+    """Return the alert about another store of an app in which jobs wait and no worker is alive."""
+    if served or not waiting:
+        return []
+    text = f"no living worker serves the store {name!r} while jobs are waiting in it; start one: tidemill worker --stores {name}"
+    return [Alert("unserved_store", Severity.CRITICAL, text, waiting, 0, name)]
+
+
+def silent_store(name: str, error: str) -> Alert:
+    """Return the alert about another store of an app that does not answer."""
+    return Alert(
+        "store_unavailable", Severity.CRITICAL, f"store {name!r} does not answer: {error}", 1, 0, name
+    )
+
+
 def _failure_rate(inputs: AlertInput, limits: Thresholds) -> Iterator[Alert]:
     ended = inputs.completed + inputs.failed
     if ended and ended >= limits.failure_sample and inputs.failed / ended > limits.failure_rate:

@@ -40,8 +40,8 @@ from tidemill.engine.heartbeat import HeartbeatThread
 from tidemill.engine.listener import WakeupListener
 from tidemill.engine.node import host_name, machine_name, process_name, release_here
 from tidemill.engine.runner.code_check import CodeCheck
-from tidemill.engine.runner.fence import Fence
 from tidemill.engine.runner.runner import Runner
+from tidemill.engine.runner.watchdog import Fence
 from tidemill.engine.worker_settings import WorkerSettings, fitted
 from tidemill.errors import StoreError, UsageError
 from tidemill.ids import new_id
@@ -79,7 +79,9 @@ class EmbeddedWorker:
         prepare: Callable[[], object] | None = None,
         confirm: Callable[[], None] | None = None,
         retention: RetentionDuty | None = None,
+        store_name: str | None = None,
     ) -> None:
+        self._store_name = store_name
         self._store, self._registry, self._clock = store, registry, clock
         self._prepare, self._confirm, self._node = prepare, confirm, machine_name()
         self._settings = fitted(settings, store.url)
@@ -248,6 +250,7 @@ class EmbeddedWorker:
             connections=self._connections,
             app_path=self._app_path,
             fence=fence,
+            store_name=self._store_name,
         )
         runner.start()
         return runner

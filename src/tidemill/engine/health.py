@@ -53,7 +53,8 @@ class HealthVerdict(NamedTuple):
     ready: bool
     reasons: tuple[str, ...] = ()
     details: Mapping[str, object] = {}
-    counters: Callable[[], Counters] = Counters  #: adds up the counters of its runners
+    #: adds up the counters of its runners, for each store; the key of an app's only store is None
+    counters: Callable[[], Mapping[str | None, Counters]] = dict
 
 
 class HealthServer:

@@ -138,5 +138,6 @@ async def list_children(request: ApiRequest) -> Response:
 @routes.get("/api/jobs/{id}/why", role=Role.VIEWER, answer=Items[ReasonDocument])
 async def explain_job(request: ApiRequest) -> Response:
     """Explain why a job is not running, or how it ended; most important reason first."""
-    reasons = await request.read(request.inspection.why, await request.job_row(), request.now())
+    row = await request.job_row()
+    reasons = await request.read(request.inspection.why, row, request.now())
     return request.page([reason._asdict() for reason in reasons])

@@ -83,3 +83,12 @@ def _postgres(url: str, *, migrate: bool) -> Store:
     from tidemill.stores.sql.postgres.store import PostgresStore
 
     return PostgresStore(PostgresDriver(read_settings(url), migrate=migrate))
+
+
+def create_sqlite_tables(store: Store) -> None:
+    """Create the tables of a new SQLite file now.
+
+    A user's transaction may lock the file later, and creating them would have to wait for it.
+    """
+    if store.schema().pending:
+        store.check()

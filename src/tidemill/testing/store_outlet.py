@@ -19,10 +19,16 @@ class StoreOutlet:
     start_by: float | None = None  #: rates are not enforced here
 
     def __init__(
-        self, store: Store, claim: Claim, clock: Clock, declared: Declared, connections: Connections | None
+        self,
+        store: Store,
+        claim: Claim,
+        clock: Clock,
+        declared: Declared,
+        connections: Connections | None,
+        store_name: str | None = None,
     ) -> None:
         self._store, self._claim, self._clock, self.declared = store, claim, clock, declared
-        self.connections = connections
+        self.connections, self.store_name = connections, store_name
         self.completes = False  #: a user's transaction may have completed the job
         self._began = clock.monotonic()
         self._lost = threading.Event()

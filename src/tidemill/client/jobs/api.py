@@ -226,12 +226,13 @@ class Jobs:
         """Return the job with that id from any tier, or raise ``JobNotFound``.
 
         The live tables are read first, then the archive tables, then archive files. An archived job has ``archived_at``
-        and ``tier`` set.
+        and ``tier`` set. Without ``store``, the current store is searched first, then the app's other stores.
         """
         wanted = id_of(id)
         if wanted is None:
             raise JobNotFound("None is not a job's id")
-        return Job(self._client, self._client.get(wanted, tenant=self._tenant(tenant), store=store), store)
+        row, place = self._client.find(wanted, tenant=self._tenant(tenant), store=store)
+        return Job(self._client, row, place)
 
     aget = async_twin(get)
 
@@ -262,9 +263,8 @@ class Jobs:
         if _is_empty(where.get("ids")):
             return Page([])
         if choice.archived:
-            merged = merged_jobs(
-                self._client.store(store), self._client.archive_places(choice), wanted, choice, sort=order
-            )
+            places = self._client.archive_places(choice, store=store)
+            merged = merged_jobs(self._client.store(store), places, wanted, choice, sort=order)
             page = merged.page(limit, cursor)
         else:
             page = self._client.store(store).jobs(wanted, sort=order, limit=limit, after=cursor)

@@ -36,6 +36,7 @@ from tidemill.errors import (
     JobCancelled,
     JobFailed,
     JobNotFound,
+    StoreUnavailable,
     TidemillError,
     UsageError,
     WaitTimeout,
@@ -152,7 +153,8 @@ class Job(KnownJob[R]):
         """Return why the job is not running, or how it ended; the most important reason first."""
         self.refresh()
         store = self._client.store(self._store)
-        return explain(store, self._row, self._client.pin or store.now())
+        name = None if self._client.placement.is_single else self._store
+        return explain(store, self._row, self._client.pin or store.now(), name)
 
     awhy = async_twin(why)
 
@@ -283,15 +285,25 @@ class Job(KnownJob[R]):
         return self._client.archived(self.id, tenant=self.tenant, store=self._store)
 
     def children(self) -> list[Job[Any]]:
-        """Return the jobs that this job enqueued, in enqueue order."""
+        """Return the jobs that this job enqueued, in enqueue order; those in its own store come first."""
         where = JobFilter(self.tenant, parent_id=self.id)
         found: list[Job[Any]] = []
+        for name in self._client.placement.nearest(self._store):
+            try:
+                found += self._children_in(name, where)
+            except StoreUnavailable as error:
+                if name == self._store:
+                    raise
+                _log.warning("children of job %s in the store %r are not listed: %s", self.id, name, error)
+        return found
+
+    def _children_in(self, name: str, where: JobFilter) -> Iterator[Job[Any]]:
         after: str | None = None
         while True:
-            page = self._client.store(self._store).jobs(where, sort=Sort.OLDEST, limit=1000, after=after)
-            found += [Job(self._client, row, self._store) for row in page.items]
+            page = self._client.store(name).jobs(where, sort=Sort.OLDEST, limit=1000, after=after)
+            yield from (Job(self._client, row, name) for row in page.items)
             if page.next is None:
-                return found
+                return
             after = page.next
 
     achildren = async_twin(children)
@@ -300,9 +312,9 @@ class Job(KnownJob[R]):
         """Return the job that enqueued this one, if any."""
         if self.parent_id is None:
             return None
-        return Job(
-            self._client, self._client.get(self.parent_id, tenant=self.tenant, store=self._store), self._store
-        )
+        names = self._client.placement.nearest(self._store)
+        row, name = self._client.find_in(names, self.parent_id, tenant=self.tenant)
+        return Job(self._client, row, name)
 
     aparent = async_twin(parent)
 
@@ -311,8 +323,8 @@ class Job(KnownJob[R]):
     def cancel(self, reason: str | None = None, *, children: bool = False) -> Job[R]:
         """Cancel the job, or ask its worker to stop it if a worker holds it.
 
-        With ``children``, also cancel all of its descendants: the jobs that it enqueued, the jobs that those enqueued,
-        and so on. In that case the job itself may already have ended.
+        With ``children``, also cancel all of its descendants in the same store: the jobs that it enqueued, the jobs
+        that those enqueued, and so on. In that case the job itself may already have ended.
         """
         check_text("reason", reason)
         store, reason = self._client.store(self._store), reason or "cancelled"

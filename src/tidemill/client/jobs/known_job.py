@@ -25,7 +25,8 @@ class KnownJob(Generic[R]):
     def __init__(self, client: Client, seen: JobRow | NewJob, store: str | None = None) -> None:
         self._client = client
         self._seen = seen
-        self._store = store
+        # Captured now: the store that calls address may be another one when the handle is used.
+        self._store = store or client.placement.current()
 
     @property
     def _row(self) -> JobRow:
@@ -58,6 +59,11 @@ class KnownJob(Generic[R]):
     @property
     def tenant(self) -> str:
         return self._row.tenant
+
+    @property
+    def store_name(self) -> str:
+        """The name of the app's store that the job is in."""
+        return self._store
 
     @property
     def queue(self) -> str:

@@ -322,6 +322,7 @@ class ScheduleKeywords(TypedDict, total=False):
     expires: Duration | None
     audit: bool | None
     jitter: Duration
+    store: str | None
 
 
 def check_key(what: str, key: object) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidemill.client.documents import current_duties, duties_of
-from tidemill.client.stats.loads import crew_of, liveness
+from tidemill.client.stats.loads import crew_of, is_living, liveness
 from tidemill.client.stats.reports import Health, Leader, Overview, PolicyArchival, QueueDepth
 from tidemill.domain import alerts
 from tidemill.domain.alerts import (
@@ -25,7 +25,7 @@ from tidemill.domain.archive_totals import BOUNDS, PolicySums, read_sums
 from tidemill.domain.archive_totals import LEASE as ARCHIVE
 from tidemill.domain.cluster import Lease, Worker, holder_of
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
-from tidemill.domain.prometheus import MOST_LABELS, OTHER, Family, Histogram, bounded, rendered
+from tidemill.domain.prometheus import MOST_LABELS, OTHER, Family, Histogram, bounded, combined, rendered
 from tidemill.domain.records import PauseKind
 from tidemill.domain.retention import Selection, Selector
 from tidemill.domain.states import HELD, LIVE, JobState
@@ -44,6 +44,7 @@ from tidemill.domain.stats import (
     is_stuck,
     mean,
 )
+from tidemill.errors import StoreError
 from tidemill.stores.base import Store
 
 if TYPE_CHECKING:
@@ -215,6 +216,19 @@ def deepest(look: Snapshot, limit: int) -> list[QueueDepth]:
     return found[:limit]
 
 
+def unserved(name: str, store: Store, tenant: str) -> list[Alert]:
+    """Return the alerts that another store of the app raises here: it does not answer, or no worker serves it."""
+    try:
+        waiting = store.depth(tenant=None if tenant == ALL_TENANTS else tenant, most=1)
+        if not waiting:
+            return []
+        now = store.now()
+        served = any(is_living(worker, now) for worker in store.workers())
+    except StoreError as error:
+        return [alerts.silent_store(name, error.message)]
+    return alerts.unserved_store(name, waiting, served=served)
+
+
 def raised(look: Snapshot, thresholds: Thresholds | None, window: timedelta) -> list[Alert]:
     """Return the values that exceed their threshold now."""
     settings = {setting.key: setting.value for setting in look.store.settings()}
@@ -374,7 +388,21 @@ class Metrics:
             return self._cached[1]
 
     def _families(self) -> list[Family | Histogram]:
-        store = self._client.store(None)
+        placement = self._client.placement
+        if placement.is_single or placement.fixed is not None:
+            return self._of_store(self._client.store(None))
+        parts: dict[str, Sequence[Family | Histogram]] = {}
+        answers = Family("tidemill_store_up", "Whether a store answers: 1, or 0.")
+        for name in placement.live:
+            try:
+                parts[name] = self._of_store(self._client.store(name))
+            except StoreError:
+                answers.add(0, store=name)
+            else:
+                answers.add(1, store=name)
+        return [answers, *combined("store", parts)]
+
+    def _of_store(self, store: Store) -> list[Family | Histogram]:
         at = store.now()
         look = Snapshot(store, ALL_TENANTS, at)
         leases = store.leases()

@@ -20,8 +20,7 @@ from tidemill.stores.memory.keys import MemoryKeys
 from tidemill.stores.memory.lifecycle import MemoryLifecycle
 from tidemill.stores.memory.limits import MemoryLimits
 from tidemill.stores.memory.records import MemoryRecords, MemorySettings
-from tidemill.stores.memory.releases import MemoryReleases
-from tidemill.stores.memory.schedules import MemoryDefinitions, MemorySchedules
+from tidemill.stores.memory.schedules import MemoryDefinitions, MemoryReleases, MemorySchedules
 from tidemill.stores.memory.stats import MemoryStats
 from tidemill.stores.memory.wakeups import WakeupHub
 from tidemill.stores.step_pipeline import StepPipeline

@@ -19,8 +19,7 @@ from tidemill.stores.sql.keys import SqlKeys
 from tidemill.stores.sql.lifecycle import SqlLifecycle
 from tidemill.stores.sql.limits import SqlLimits
 from tidemill.stores.sql.records import SqlRecords
-from tidemill.stores.sql.releases import SqlReleases
-from tidemill.stores.sql.schedules import SqlDefinitions, SqlSchedules
+from tidemill.stores.sql.schedules import SqlDefinitions, SqlReleases, SqlSchedules
 from tidemill.stores.sql.settings import SqlSettings
 from tidemill.stores.sql.stats import SqlStats
 from tidemill.stores.step_pipeline import StepPipeline

@@ -1,6 +1,6 @@
 """A PostgreSQL primary and its streaming standby, for failover tests.
 
-The standby starts from ``pg_basebackup``. Both are private servers, as in ``tidemill.testing.postgres``.
+The standby starts from ``pg_basebackup``. Both are private servers, as in ``tests.servers.postgres``.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from urllib.parse import quote
 
+from tests.servers.postgres import SPEED, PrivatePostgres, StopMode
+from tests.servers.processes import ServiceMissing
+
 from tidemill.clock import SystemClock
-from tidemill.testing.postgres import SPEED, PrivatePostgres, StopMode
-from tidemill.testing.processes import ServiceMissing
 
 STANDBY = "standby"
 """The name of the standby in ``synchronous_standby_names``."""
@@ -63,7 +64,7 @@ class Pair:
         """Wait until the standby has received everything that the primary has written."""
         wanted = self.primary.ask("select pg_current_wal_lsn()")
         caught_up = (
-            f"select coalesce(pg_last_wal_replay_lsn() >= '{wanted}', false)"  # noqa: S608  (a value from the server)
+            f"select coalesce(pg_last_wal_replay_lsn() >= '{wanted}', false)"
             " and exists (select from pg_stat_wal_receiver where status = 'streaming')"
         )
         self._until(lambda: self._standby.ask(caught_up) == "True", "the standby follows the primary")

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from tidemill.clock import SystemClock
-from tidemill.testing.processes import (
+from tests.servers.processes import (
     HEIRS,
     Launcher,
     ProcessGuard,
@@ -33,6 +32,8 @@ from tidemill.testing.processes import (
     end,
     free_port,
 )
+
+from tidemill.clock import SystemClock
 
 GIVEN = "TIDEMILL_TEST_POSTGRES"
 """Environment variable: the URL of a server whose role may create databases; used instead of a private one."""

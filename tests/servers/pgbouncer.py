@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from tidemill.testing.processes import Launcher, ProcessGuard, ServiceMissing, end, free_port, listening
+from tests.servers.processes import Launcher, ProcessGuard, ServiceMissing, end, free_port, listening
 
 
 def find_pgbouncer() -> Path:
@@ -30,7 +30,7 @@ def find_pgbouncer() -> Path:
 
 def pgbouncer_version(program: Path) -> str:
     """The version of the program, as "1.18.0"."""
-    output = subprocess.run([str(program), "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S603
+    output = subprocess.run([str(program), "--version"], capture_output=True, text=True, check=False).stdout
     match = re.search(r"\d+(?:\.\d+)+", output)
     return match.group() if match else "unknown"
 

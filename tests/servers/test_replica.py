@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from tests.servers.processes import ServiceMissing
+from tests.servers.replica import Pair, running_pair
 from tests.services import go_without
-
-from tidemill.testing.processes import ServiceMissing
-from tidemill.testing.replica import Pair, running_pair
 
 pytestmark = pytest.mark.long
 

@@ -141,3 +141,37 @@ def test_the_policy_of_a_job_is_explained(ended: Site) -> None:
     problem(ended.call("GET", path, tenant="other"), 404, "job_not_found")
     run(ended, {"older_than": 0})
     assert ended.get(path)["tier"] == "archive"
+
+
+def test_archived_jobs_are_listed_with_live_ones_on_request(ended: Site) -> None:
+    run(ended, {"older_than": 0})
+    live = ended.create(tenant="acme")["id"]
+    assert [job["id"] for job in ended.get("/api/jobs")["items"]] == [live]
+    everything = ended.get("/api/jobs?tiers=all")["items"]
+    assert [job["tier"] for job in everything] == [None, "archive", "archive"]
+    assert {job["tenant"] for job in everything} == {"acme"}
+    problem(ended.call("GET", "/api/jobs?tiers=tables&tiers=warm"), 422, "bad_filter")
+
+
+def test_an_archived_job_is_restored_over_http(ended: Site) -> None:
+    run(ended, {"older_than": 0})
+    ids = [job["id"] for job in ended.get("/api/archive/jobs", tenant="*")["items"]]
+    path = "/api/archive/restore"
+    assert ended.call("POST", path, {"ids": ids}, role="operator").status_code == 403
+    done = fits(path, ended.call("POST", path, {"ids": ids}, role="admin").json(), "POST")
+    assert (len(done["restored"]), len(done["missing"])) == (2, 2)  # those of the other tenant are not found
+    assert len(ended.get("/api/jobs")["items"]) == 2
+
+
+def test_jobs_are_erased_over_http_by_an_admin_of_their_tenant(ended: Site) -> None:
+    run(ended, {"older_than": 0})
+    ids = [job["id"] for job in ended.get("/api/archive/jobs", tenant="*")["items"]]
+    path = "/api/archive/erase"
+    assert ended.call("POST", path, {"ids": ids}, role="operator").status_code == 403
+    problem(ended.call("POST", path, {}, role="admin"), 422, "bad_filter")
+    planned = fits(path, ended.call("POST", path, {"ids": ids}, role="admin").json(), "POST")
+    assert planned == {"jobs": 2, "tiers": {"archive": 2}, "dry_run": True}
+    done = ended.call("POST", path, {"whole_tenant": True, "dry_run": False}, role="admin").json()
+    assert (done["jobs"], done["dry_run"]) == (2, False)
+    left = ended.get("/api/archive/jobs", tenant="*")["items"]
+    assert {job["tenant"] for job in left} == {"other"}

@@ -83,6 +83,7 @@ TASK_OPTIONS = {
     "retry_delay": "function that receives the execution and returns the delay, or `None` for the policy's own",
     "aliases": "earlier names of the task; jobs stored under them still run",
     "extra": '`"refuse"` or `"ignore"`: unknown arguments in a stored job',
+    "store": "name of the app's store that its jobs go to; see [several stores](../howto/several-stores.md)",
 }
 
 APP_SETTINGS = {
@@ -93,6 +94,7 @@ APP_SETTINGS = {
     "migrate": "create or update the tables when the app is made",
     "name": "name of the app, for its declared schedules",
     "release": "release of the code, which decides whose declared schedules count; also `TIDEMILL_RELEASE`",
+    "store_for": "function that receives a tenant and returns the name of its store, or `None`",
 }
 
 CALL_OPTIONS = {

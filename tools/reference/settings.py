@@ -45,6 +45,7 @@ PREFIXED = {
 ENVIRONMENT = {
     "TIDEMILL_APP": "the app of the commands, as `module:attribute`; the option `--app` wins",
     "TIDEMILL_STORE": "URL of the store of `App()`, and of commands without an app",
+    "TIDEMILL_STORE_NAME": "name of the store that a command addresses, if the app has several",
     "TIDEMILL_RELEASE": "release of the code; the same as `App(release=…)`",
     "TIDEMILL_NODE": 'name of this machine for `scope="instance"`; by default the host name',
     "TIDEMILL_SESSION_SECRET": "secret that signs the dashboard's sessions, so that they survive a restart",

@@ -23,7 +23,7 @@ from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 
-from tidemill.testing.postgres import TestPostgres, running_postgres
+from tests.servers.postgres import TestPostgres, running_postgres
 
 ROOT = Path(__file__).resolve().parent.parent
 LOAD = ROOT / "bench" / "instructions_load.py"

@@ -15,9 +15,9 @@ import time
 from typing import Any
 
 import psycopg
+from tests.servers.postgres import running_postgres
 
 from tidemill import App, Context
-from tidemill.testing.postgres import running_postgres
 
 VALUES = ("full", "last", "none")
 

@@ -20,6 +20,7 @@ from tidemill.domain.calendar import BusinessCalendar, Exclude
 from tidemill.domain.durations import Duration
 from tidemill.domain.job import Execution
 from tidemill.domain.retention import ArchivePolicy
+from tidemill.domain.retention_settings import Retention
 from tidemill.domain.retry import Exponential, Fixed, Immediate, Linear, NoRetry
 from tidemill.domain.schedule_rules import (
     All,
@@ -84,6 +85,7 @@ __all__ = [
     "PermanentError",
     "Rate",
     "Recipe",
+    "Retention",
     "Retry",
     "Review",
     "Role",

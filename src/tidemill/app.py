@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from copy import copy
 from datetime import datetime, timedelta
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 
+from tidemill.archive.duty import RetentionDuty
+from tidemill.archive.objects import is_file_url, parse_location
 from tidemill.client.access import Audit, Keys
 from tidemill.client.archive import Archive
 from tidemill.client.control import Control
@@ -19,6 +23,7 @@ from tidemill.client.jobs.api import Jobs
 from tidemill.client.jobs.handle import Job
 from tidemill.client.limits import Limits
 from tidemill.client.own_connection import OwnConnections
+from tidemill.client.placement import StoreFor, check_stores
 from tidemill.client.schedules.api import Schedules
 from tidemill.client.schedules.declarations import Declarations, Reconciled
 from tidemill.client.schedules.definitions import Definitions
@@ -30,14 +35,15 @@ from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.job import DEFAULT_TENANT
 from tidemill.domain.payload import DEFAULT_ARGS_LIMIT, DEFAULT_MAX, DEFAULT_RESULT_LIMIT, PayloadLimits
 from tidemill.domain.releases import Deployment, read_release
-from tidemill.domain.retention import DEFAULT_POLICIES, ArchivePolicy, read_policies
+from tidemill.domain.retention import ArchivePolicy
+from tidemill.domain.retention_settings import Retention, read_retention
 from tidemill.domain.triggers.base import Trigger
 from tidemill.engine.context import Context
-from tidemill.errors import BadSettings
+from tidemill.errors import BadSettings, StoreError
 from tidemill.stores.base import Store
 from tidemill.stores.blob_files import check_place
-from tidemill.stores.open import open_store
-from tidemill.tasks.ambient import tenant_scope
+from tidemill.stores.open import create_sqlite_tables, open_store
+from tidemill.tasks.ambient import store_scope, tenant_scope
 from tidemill.tasks.events import Events, Subscriber, Subscription
 from tidemill.tasks.hooks import EnqueueManager, ExecuteManager, Hooks, Only
 from tidemill.tasks.limit_rules import read_app_limits
@@ -52,6 +58,7 @@ if TYPE_CHECKING:
     from socket import socket
 
     from tidemill.engine.embedded_worker import EmbeddedWorker, Tick
+    from tidemill.engine.worker_settings import WorkerSettings
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,7 +69,6 @@ Trigger.present = SystemClock().now  # lets a trigger compute its next fires
 class AppKeywords(TypedDict, total=False):
     """The settings of an app, for type checkers."""
 
-    archive: Sequence[ArchivePolicy]
     args_limit: int
     blobs: str | None
     large_results: LargeResults
@@ -73,6 +79,22 @@ class AppKeywords(TypedDict, total=False):
     migrate: bool
     name: str | None
     release: str | None
+    retention: Retention | Sequence[ArchivePolicy]
+    store_for: StoreFor | None
+
+
+def _split(given: Mapping[str, str | Store]) -> tuple[dict[str, str], dict[str, str | Store]]:
+    """Separate the places of archive files from the stores of jobs."""
+    places = {name: url for name, url in given.items() if isinstance(url, str) and is_file_url(url)}
+    for name, url in places.items():
+        location = parse_location(url)
+        if name in ("default", "jobs") or len(places) == len(given):
+            raise BadSettings(
+                f"store {name!r} is {location.url}, which holds archive files only; "
+                "give live jobs a database, such as sqlite:///jobs.db, and name this one 'archive'",
+                store=name,
+            )
+    return places, {name: where for name, where in given.items() if name not in places}
 
 
 class App:
@@ -80,6 +102,8 @@ class App:
 
     ``App()`` keeps jobs in memory, or in the store that ``TIDEMILL_STORE`` names. ``App("sqlite:///jobs.db")`` uses a
     file, ``App("postgresql://…")`` a database. ``stores={"default": …, "jobs": …, "archive": …}`` names several stores.
+    The archive may also be a directory or a bucket: ``"file:///srv/archive"``, ``"s3://bucket/prefix"``.
+    ``store_for`` is a function from a tenant to the name of its store.
 
     >>> app = App("memory://")
     >>> @app.task
@@ -112,9 +136,14 @@ class App:
             raise BadSettings("give store or stores, not both")
         check_name("tenant", tenant)
         self.clock = clock or SystemClock()
-        given = stores or {
-            "default": store if store is not None else os.environ.get("TIDEMILL_STORE") or "memory://"
-        }
+        given: Mapping[str, str | Store] = (
+            {"default": store if store is not None else os.environ.get("TIDEMILL_STORE") or "memory://"}
+            if stores is None
+            else stores
+        )
+        places, given = _split(given)
+        store_for = settings.get("store_for")
+        check_stores(given, store_for)
         self._urls = {name: where if isinstance(where, str) else None for name, where in given.items()}
         self.migrates = migrate = bool(settings.get("migrate", False))
         limits = PayloadLimits(
@@ -131,29 +160,39 @@ class App:
         blobs = settings.get("blobs")
         self._blobs = None if blobs is None else check_place(blobs)
         rules = read_app_limits(settings.get("limits"))
-        policies = read_policies(settings.get("archive", DEFAULT_POLICIES))
+        retention = read_retention(settings.get("retention"), given)
         self._client = Client(
             self._opened(given, migrate=migrate),
             clock=self.clock,
             tenant=tenant,
             limits=limits,
             rules=rules,
-            policies=policies,
+            retention=retention,
+            places=places,
+            store_for=store_for,
         )
+        self._root: App | None = None  # the app that ``at_store`` was called on
+        self._bind()
+        # API keys belong to the whole app, whatever store a block or a job chooses.
+        single = self._client.placement.is_single
+        self.keys = Keys(self._client if single else self._client.at(self._client.placement.default))
+        self._declarations = Declarations(self._client, self.schedules)
+        self._retention_given = "retention" in settings
+        self._name: str | None = settings.get("name")
+        self.release = read_release(settings.get("release", os.environ.get("TIDEMILL_RELEASE")))
+        self.deployed_at: datetime | None = None
+        self._made_at = self.clock.monotonic()
+
+    def _bind(self) -> None:
+        """Create the APIs of the store that the client addresses. API keys belong to the whole app."""
         self.jobs = Jobs(self._client)
         self.archive = Archive(self._client, self.jobs)
         self.definitions = Definitions(self._client)
         self.schedules = Schedules(self._client)
         self.stats = StatsApi(self._client)
         self.control = Control(self._client)
-        self.keys = Keys(self._client)
         self.audit = Audit(self._client)
         self.limits = Limits(self._client)
-        self._declarations = Declarations(self._client, self.schedules)
-        self._name: str | None = settings.get("name")
-        self.release = read_release(settings.get("release", os.environ.get("TIDEMILL_RELEASE")))
-        self.deployed_at: datetime | None = None
-        self._made_at = self.clock.monotonic()
 
     def _opened(self, given: Mapping[str, str | Store], *, migrate: bool) -> dict[str, Store]:
         """Open all stores. If one cannot be opened, those opened before it are closed again."""
@@ -165,10 +204,10 @@ class App:
                 else:
                     found[name] = open_store(where, clock=self.clock, migrate=migrate)
                     undo.callback(found[name].close)
-                    if migrate and where.startswith("sqlite") and found[name].schema().pending:
-                        # Create the tables now: a user's transaction may lock the file later, and creating them would
-                        # have to wait for it.
-                        found[name].check()
+                    if migrate and where.startswith("sqlite"):
+                        # A store that cannot be used must not prevent the use of the others.
+                        with suppress(*((StoreError,) if len(given) > 1 else ())):
+                            create_sqlite_tables(found[name])
                 found[name].blob_url = self._blobs
             undo.pop_all()
         return found
@@ -180,7 +219,7 @@ class App:
 
     def store_url(self, name: str | None = None) -> str | None:
         """Return the URL a store was opened with, including its password; None if it was given as an object."""
-        return self._urls[name or ("jobs" if "jobs" in self._urls else "default")]
+        return self._urls[self._client.store_name(name)]
 
     @property
     def registry(self) -> Registry:
@@ -196,6 +235,39 @@ class App:
     def stores(self) -> Mapping[str, Store]:
         """The stores by name."""
         return self._client.stores
+
+    @property
+    def live_stores(self) -> tuple[str, ...]:
+        """The names of the stores that workers serve by default, the app's default store first.
+
+        Stores named ``archive``, ``archive-…`` or ``archive_…`` are for archived jobs only.
+        """
+        return self._client.placement.live
+
+    @property
+    def store_name(self) -> str:
+        """The name of the store that calls address here."""
+        return self._client.store_name(None)
+
+    def using_store(self, name: str) -> AbstractContextManager[None]:
+        """Use this store inside the block: jobs enqueued there go to it, and other calls address it.
+
+        The choice belongs to the context: it reaches coroutines and ``asyncio.to_thread``, but no new thread.
+        """
+        return store_scope(self.registry, self._client.placement.existing(name))
+
+    def at_store(self, name: str) -> Self:
+        """Return this app with another store: all calls of the returned object address it.
+
+        Tasks, hooks, events and API keys are shared. It is closed with this app.
+        """
+        other = copy(self)
+        other._root = self._root or self
+        other._client = self._client.at(name)
+        other.deployed_at = None
+        other._bind()
+        other._declarations = self._declarations.at(other._client, other.schedules)
+        return other
 
     @property
     def hooks(self) -> Hooks:
@@ -240,6 +312,8 @@ class App:
     def _declare(self, target: Callable[..., Any], options: TaskKeywords) -> BoundTask[Any, Any]:
         name = options.get("name") or default_name(target)
         declared = declare(target, read_options(name, {**self._result_options, **options}))
+        if declared.options.store is not None:
+            self._client.placement.live_name(declared.options.store)
         self._client.hooks.check(declared)
         self.registry.add(declared)
         return BoundTask(self._client, declared)
@@ -348,11 +422,22 @@ class App:
         """The name that identifies this app in a shared store: its ``name`` setting or its import path."""
         from tidemill.engine.app_lookup import whereabouts
 
-        return self._name or whereabouts(self)
+        return self._name or whereabouts(self._root or self)
 
     def declare_limits(self) -> None:
-        """Write the limits of this app and its tasks into the store. A worker does this when it starts."""
+        """Write the limits of this app and its tasks into the stores. A worker does this when it starts."""
+        if others := self._each_store():
+            for other in others:
+                other.declare_limits()
+            return
         self._declarations.declare_limits(self.name, self.deployment)
+
+    def _each_store(self) -> list[Self]:
+        """Return this app for each live store; nothing if there is only one to address."""
+        placement = self._client.placement
+        if placement.is_single or placement.fixed is not None:
+            return []
+        return [self.at_store(name) for name in placement.live]
 
     def _prepare(self) -> None:
         self.declare_limits()
@@ -361,15 +446,22 @@ class App:
     def reconcile(self, *, force: bool = False) -> Reconciled:
         """Update the stored schedules to those declared here. A worker does this when it starts.
 
-        Nothing changes while a newer deployment of this app is alive, except with ``force``.
+        Nothing changes while a newer deployment of this app is alive, except with ``force``. If there are several
+        stores, each has the schedules that were declared for it, and the result covers all of them.
         """
+        if others := self._each_store():
+            return Reconciled.combined([other.reconcile(force=force) for other in others])
         done = self._declarations.reconcile(self.name, self.deployment(), force=force)
         if self._client.declares_limits:
             self.declare_limits()  # the deployment record now prevents older deployments from changing them
         return done
 
     def confirm(self) -> None:
-        """Record in the store that this deployment is alive. A running worker does this every minute."""
+        """Record in the stores that this deployment is alive. A running worker does this every minute."""
+        if others := self._each_store():
+            for other in others:
+                other.confirm()
+            return
         self._declarations.confirm(self.name, self.deployment())
 
     def deployment(self) -> Deployment:
@@ -386,30 +478,64 @@ class App:
     # Work ------------------------------------------------------------------------------------------------------------
 
     def worker(
-        self, queues: Sequence[str] | str | None = None, concurrency: int | None = None, **settings: Any
+        self,
+        queues: Sequence[str] | str | None = None,
+        concurrency: int | None = None,
+        *,
+        stores: Sequence[str] | str | None = None,
+        **settings: Any,
     ) -> EmbeddedWorker:
         """Return a worker that runs inside this process: ``with app.worker():`` or ``async with app.worker():``.
 
-        ``threads``, ``children``, ``grace`` and the other worker settings are accepted as well.
+        ``threads``, ``children``, ``grace`` and the other worker settings are accepted as well. If the app has several
+        stores, ``stores`` names those to serve, by default all live ones, and each gets an equal part of the slots.
         """
-        from tidemill.engine.app_lookup import whereabouts
-        from tidemill.engine.embedded_worker import EmbeddedWorker
+        from tidemill.engine.store_shares import divided, read_embedded_stores, served_stores
+        from tidemill.engine.worker_group import WorkerGroup
         from tidemill.engine.worker_settings import check_embedded, read_settings
 
         chosen = read_settings({"queues": queues, "concurrency": concurrency, **settings})
         check_embedded(chosen)
+        fixed = self._client.placement.fixed
+        names = served_stores(
+            self.live_stores if fixed is None else [fixed], self.stores, read_embedded_stores(stores)
+        )
+        if self._client.placement.is_single:
+            return self._embedded_worker(chosen)
+        parts = divided(chosen, len(names))
+        make = {
+            name: partial(self.at_store(name)._embedded_worker, part)
+            for name, part in zip(names, parts, strict=True)
+        }
+        return make[names[0]]() if len(names) == 1 else WorkerGroup(make)
+
+    def _embedded_worker(self, settings: WorkerSettings) -> EmbeddedWorker:
+        from tidemill.engine.app_lookup import whereabouts
+        from tidemill.engine.embedded_worker import EmbeddedWorker
+
         return EmbeddedWorker(
             self.store,
             self.registry,
             self.clock,
-            chosen,
+            settings,
             events=self.events,
             hooks=self.hooks,
-            app_path=whereabouts(self),
+            app_path=whereabouts(self._root or self),
             connections=self.connections,
             prepare=self._prepare,
             confirm=self.confirm,
+            retention=self.retention_duty(),
+            store_name=self._client.placement.fixed,
         )
+
+    def retention_duty(self) -> RetentionDuty | None:
+        """Return the retention that workers perform.
+
+        None for a memory store without ``retention=``: its workers delete ended jobs after 15 minutes to an hour.
+        """
+        if self.store.url.startswith("memory") and not self._retention_given:
+            return None
+        return self.archive.duty()
 
     def tick(self, budget: Duration = 25.0, **settings: Any) -> Tick:
         """Run due jobs for at most ``budget``, then return; for hosts that run on a timer."""
@@ -449,7 +575,12 @@ class App:
     # Lifecycle -------------------------------------------------------------------------------------------------------
 
     def testing(self) -> Testing:
-        """Return a runner of this app's jobs for tests: in process, on a clock that can be advanced."""
+        """Return a runner of this app's jobs for tests: in process, on a clock that can be advanced.
+
+        It runs the jobs of the current store: ``app.at_store("reports").testing()`` runs those of another one.
+        """
+        if not self._client.placement.is_single and self._client.placement.fixed is None:
+            return self.at_store(self.store_name).testing()
         return Testing(
             self.store,
             self.registry,
@@ -458,6 +589,7 @@ class App:
             hooks=self.hooks,
             connections=self.connections,
             prepare=lambda: self._declarations.reconcile_changes(self.name, self.deployment),
+            store_name=self._client.placement.fixed,
         )
 
     @contextmanager

@@ -12,6 +12,7 @@ from opentelemetry import trace
 
 from tidemill import Exponential, Unique
 from tidemill.app import App
+from tidemill.domain.retention import Selection, Selector
 from tidemill.domain.states import JobState
 from tidemill.engine.context import Context
 from tidemill.errors import (
@@ -351,7 +352,8 @@ def test_an_archived_unique_job_still_holds_its_key_within_its_window(app: App) 
     again = report.enqueue(user=1)
     assert again.id == first.id
     assert (again.status, again.tags) == (JobState.COMPLETED, ("kept",))
-    assert app.store.purge_archive(datetime.now(UTC) + timedelta(days=1), tier="archive", limit=9) == 1
+    documents = app.store.archived_due(Selection(Selector(), "archive"))
+    assert len(app.store.remove_archived(documents)) == 1
     with pytest.raises(JobExists, match=f"{first.id}.*no longer stored"):
         report.enqueue(user=1)
     assert app.jobs.count() == 0

@@ -19,6 +19,7 @@ from tidemill.client.core import client_of
 from tidemill.client.documents import job_document
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.large_values import BlobKey, read_reference
+from tidemill.domain.retention import ArchivePolicy
 from tidemill.errors import BadSettings, BlobDamaged, PayloadTooLarge, ResultNotKept, StoreUnavailable
 from tidemill.stores import blob_files, large_values
 
@@ -234,7 +235,8 @@ def test_an_archived_job_keeps_its_values_until_it_is_purged(large_app: App, tmp
     assert found.archived_at is not None
     assert found.result() == "x" * LARGE * 2
     assert found.args["text"] == "x" * LARGE
-    assert store.purge_archive(later, tier="archive", limit=10) == 1
+    purge = ArchivePolicy("gone", from_tier="archive", to=None, max_age=timedelta(0))
+    assert large_app.archive.run([purge]).archived == 1
     assert large_values.sweep_blobs(store, 10, now=later) == 2
     assert files_of(tmp_path) == []
 

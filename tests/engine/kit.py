@@ -33,6 +33,7 @@ class Notes:
         self.spilled: list[SpilledText] = []
         self.cancelled = False
         self.start_by: float | None = None
+        self.store_name: str | None = None
         self.declared = declare(lambda: None, TaskOptions(name="work"))
 
     def renew_start(self) -> None:

@@ -20,11 +20,11 @@ from urllib.request import urlopen
 from uuid import uuid4
 
 import pytest
+from tests.servers.processes import child_pids
 
 from tidemill.clock import SystemClock
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import JobRow
-from tidemill.testing.processes import child_pids
 
 ROOT = Path(__file__).resolve().parents[2]
 APP = "tests.engine.worker_app:app"
@@ -145,7 +145,7 @@ class WorkerProcess:
         return self
 
     def readies(self) -> int:
-        return len(re.findall(r"runner \d+ \(pid \d+\) is ready", self.log))
+        return len(re.findall(r"runner \d+(?: of store '[^']+')? \(pid \d+\) is ready", self.log))
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)

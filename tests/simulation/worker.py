@@ -111,6 +111,7 @@ class VirtualWorker:
     ) -> None:
         self.simulator, self.history, self.connection, self.id = simulator, history, connection, id
         self.store = connection.store
+        self.store_name: str | None = None
         self.clock: Clock = Skewed(
             simulator.clock, timedelta(seconds=rng.uniform(-5, 5)), rng.uniform(0, 1000)
         )

@@ -18,7 +18,7 @@ from tidemill.tasks.options import TaskKeywords, TaskOptions, read_options
 def test_type_checkers_know_every_option() -> None:
     assert set(TaskKeywords.__annotations__) == {*TaskOptions.__dataclass_fields__, "max_retries"}
     assert set(CallKeywords.__annotations__) == set(CallOptions.__dataclass_fields__)
-    assert set(ScheduleKeywords.__annotations__) == ({*RULES, *OPTIONS} - {"trigger"}) | {"tenant"}
+    assert set(ScheduleKeywords.__annotations__) == ({*RULES, *OPTIONS} - {"trigger"}) | {"tenant", "store"}
 
 
 @pytest.mark.parametrize(

@@ -123,7 +123,7 @@ def durations(span: Duration) -> None:
     app.schedule(clean, Every(300), jitter="30s", timeout="1h")
     plain.enqueue(1).result(timeout="90s")
     plain.enqueue(1).reschedule("1h")
-    App("memory://", archive=[ArchivePolicy("old", max_age="90d")])
+    App("memory://", retention=[ArchivePolicy("old", states=["failed"], max_age="90d")])
     app.tick("25s")
 
 

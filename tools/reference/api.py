@@ -33,7 +33,7 @@ GROUPS = {
         "BusinessCalendar", "Exclude", "country_calendar", "country_holidays", "exchange_holidays",
     ],
     "Signals": ["Retry", "Snooze", "Cancel", "Review", "PermanentError"],
-    "Stores and operation": ["open_store", "Store", "ArchivePolicy", "Thresholds"],
+    "Stores and operation": ["open_store", "Store", "ArchivePolicy", "Retention", "Thresholds"],
     "Events, access and tests": ["Event", "Counts", "Role", "Identity", "acting", "ManualClock"],
 }  # fmt: skip
 """The section of each name; names in no section go under "Other names"."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
+from copy import copy
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self
+from uuid import UUID
 
 import click
 from click.core import ParameterSource
@@ -20,13 +22,13 @@ from tidemill.cli.screen import clean
 from tidemill.client.access import acting, os_user
 from tidemill.client.control import Control
 from tidemill.client.core import Client, client_of
-from tidemill.client.jobs.api import Jobs
+from tidemill.client.jobs.api import Jobs, resolve
 from tidemill.client.limits import Limits
 from tidemill.clock import SystemClock
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import DEFAULT_TENANT
 from tidemill.domain.payload import PayloadLimits
-from tidemill.errors import BadSettings
+from tidemill.errors import BadSettings, JobNotFound
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.tasks.registry import Registry
@@ -62,17 +64,79 @@ def chosen(app: str | None, url: str | None) -> tuple[str | None, str | None]:
 class CommandContext:
     """The app or store that one command uses."""
 
-    def __init__(self, app: str | None, url: str | None, *, as_json: bool) -> None:
-        self.app, self.url, self.as_json = app, url, as_json
+    def __init__(
+        self, app: str | None, url: str | None, *, as_json: bool, store_name: str | None = None
+    ) -> None:
+        self.app, self.url, self.as_json, self.store_name = app, url, as_json, store_name
         self._app: Any = None
         self._client: Client | None = None
+        self._root: Client | None = None  # owns the stores
 
     @property
     def client(self) -> Client:
         """The client, created on first use."""
         if self._client is None:
-            self._client = self._found()
+            self._root = self._found()
+            if self.store_name is None:
+                self._client = self._root
+            else:
+                self._address(self.store_name)
+        assert self._client is not None
         return self._client
+
+    @property
+    def app_client(self) -> Client:
+        """The client of the whole app, whatever ``--store-name`` says; for API keys, which belong to no store."""
+        assert self.client is not None
+        assert self._root is not None
+        return self._root
+
+    def each_store(self, *, archives: bool = False) -> list[tuple[str | None, CommandContext]]:
+        """Return this context for each store of the app, with its name; one without a name if there is no choice."""
+        placement = self.client.placement
+        if placement.is_single or self.store_name is not None:
+            return [(self.store_name, self)]
+        names = list(placement.nearest(placement.default))
+        if archives:
+            names += [name for name in self.client.stores if name not in names]
+        return [(name, self._at(name)) for name in names]
+
+    def _at(self, name: str) -> CommandContext:
+        other = copy(self)
+        other._address(name)
+        return other
+
+    def _address(self, name: str) -> None:
+        self.store_name, self._app = name, self._app.at_store(name)
+        self._client = client_of(self._app)
+
+    def find(self, id: str) -> tuple[UUID, str]:
+        """Return the id of the job with this id, or unique prefix or suffix of an id, and the name of its store."""
+        client = self.app_client if self.store_name is None else self.client
+        names = client.search_order()
+        missing: JobNotFound | None = None
+        for name in names:
+            try:
+                found = resolve(client.store(name), id, tenant=ALL_TENANTS)
+                if len(names) == 1 or client.store(name).get([found], tenant=ALL_TENANTS):
+                    return found, name
+            except JobNotFound as error:
+                missing = missing or error
+        if missing is not None:
+            raise missing
+        # A full id that no live table has: the archive may have it.
+        row, name = client.find(UUID(id), tenant=ALL_TENANTS, store=None)
+        return row.id, name
+
+    def move_to(self, name: str) -> None:
+        """Continue with this store of the app, in which a job was found."""
+        if name != self.client.store_name(None):
+            self._client = self.app_client.at(name)
+
+    @property
+    def job_store(self) -> str | None:
+        """The name of the store that this context addresses, if the app has several."""
+        return None if self.client.placement.is_single else self.client.store_name(None)
 
     def _found(self) -> Client:
         if self.app:
@@ -126,17 +190,19 @@ class CommandContext:
             raise BadSettings(
                 "Missing option '--app' or '--store'; pass --app module:app, or set TIDEMILL_APP or TIDEMILL_STORE"
             )
+        if self.store_name is not None and not self.app:
+            raise BadSettings("--store-name chooses a store of an app; pass --app module:app, not --store")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._client is not None:
-            self._client.close()
+        if self._root is not None:
+            self._root.close()
 
 
 def with_context(command: Callable[Concatenate[CommandContext, P], None]) -> Callable[..., None]:
-    """Pass a ``CommandContext`` to a command, and add the common options ``--app``, ``--store`` and ``--json``."""
+    """Pass a ``CommandContext`` to a command, and add the common options."""
 
     @click.option(
         "--app",
@@ -152,13 +218,25 @@ def with_context(command: Callable[Concatenate[CommandContext, P], None]) -> Cal
         envvar="TIDEMILL_STORE",
         help="Store without an app, such as sqlite:///jobs.db; also TIDEMILL_STORE.",
     )
+    @click.option(
+        "--store-name",
+        metavar="NAME",
+        envvar="TIDEMILL_STORE_NAME",
+        help="One of the app's stores, by its name; also TIDEMILL_STORE_NAME.",
+    )
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @functools.wraps(command)
     def called(
-        app_name: str | None, url: str | None, as_json: bool, *args: P.args, **kwargs: P.kwargs
+        app_name: str | None,
+        url: str | None,
+        store_name: str | None,
+        as_json: bool,
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> None:
         app_name, url = chosen(app_name, url)
-        with CommandContext(app_name, url, as_json=as_json) as context, acting(f"cli:{os_user()}"):
+        opened = CommandContext(app_name, url, as_json=as_json, store_name=store_name)
+        with opened as context, acting(f"cli:{os_user()}"):
             command(context, *args, **kwargs)
 
     return called

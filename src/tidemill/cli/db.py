@@ -21,15 +21,29 @@ def db() -> None:
 @db.command()
 @with_context
 def migrate(context: CommandContext) -> None:
-    """Migrate the schema; safe to run concurrently."""
-    applied = context.store.migrate()
-    state = context.store.schema()
+    """Migrate the schema; safe to run concurrently.
+
+    An app with several stores has all of them migrated, unless --store-name chooses one.
+    """
+    found: list[dict[str, object]] = []
+    for name, one in context.each_store(archives=True):
+        applied = one.store.migrate()
+        state = one.store.schema()
+        document = {"store": one.store.url, "applied": applied, "version": state.version}
+        found.append(_named(name) | document | {"serves": state.serves})
+        if not context.as_json:
+            done = [f"applied {name}" for name in applied] or ["nothing to apply"]
+            print_lines([(line, "") for line in (*done, f"{_label(name, one)} has {standing(state)}")])
     if context.as_json:
-        document = {"store": context.store.url, "applied": applied, "version": state.version}
-        print_json(document | {"serves": state.serves})
-        return
-    done = [f"applied {name}" for name in applied] or ["nothing to apply"]
-    print_lines([(line, "") for line in (*done, f"{context.store.url} has {standing(state)}")])
+        print_json(found[0] if len(found) == 1 else {"stores": found})
+
+
+def _named(name: str | None) -> dict[str, object]:
+    return {} if name is None else {"name": name}
+
+
+def _label(name: str | None, context: CommandContext) -> str:
+    return context.store.url if name is None else f"{name}: {context.store.url}"
 
 
 @db.command()
@@ -37,17 +51,21 @@ def migrate(context: CommandContext) -> None:
 def status(context: CommandContext) -> None:
     """Show the schema version and pending migrations.
 
-    The exit code is 1 if migrations are pending.
+    The exit code is 1 if migrations are pending. An app with several stores has all of them shown, unless --store-name
+    chooses one.
     """
-    state = context.store.schema()
-    where = context.store.url
+    found: list[dict[str, object]] = []
+    for name, one in context.each_store(archives=True):
+        state = one.store.schema()
+        document = {"store": one.store.url, "version": state.version, "wanted": state.wanted}
+        document |= {"serves": state.serves, "pending": list(state.pending)}
+        found.append(_named(name) | document)
+        if not context.as_json:
+            print_lines([(f"{_label(name, one)} has {standing(state)}", "")])
+            print_lines([(f"pending {pending}", STYLES["warn"]) for pending in state.pending])
     if context.as_json:
-        document = {"store": where, "version": state.version, "wanted": state.wanted, "serves": state.serves}
-        print_json(document | {"pending": list(state.pending)})
-    else:
-        print_lines([(f"{where} has {standing(state)}", "")])
-        print_lines([(f"pending {name}", STYLES["warn"]) for name in state.pending])
-    if state.pending:
+        print_json(found[0] if len(found) == 1 else {"stores": found})
+    if any(document["pending"] for document in found):
         click.get_current_context().exit(1)
 
 

@@ -6,7 +6,7 @@ It changes nothing, apart from sending a wake-up of its own.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from rich.text import Text
 from tidemill.cli import pause_actions
 from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.doctor_sqlite import look_at_file
+from tidemill.cli.retention import archive_of, retention_line
 from tidemill.cli.screen import STYLES, age, clean, print_json, put, span, thousands
 from tidemill.client.stats.loads import crew_of, is_living, waiting_tasks
 from tidemill.domain.archive_totals import LEASE as ARCHIVE
@@ -40,9 +41,15 @@ class Finding(NamedTuple):
     status: str
     check: str
     text: str
+    store: str | None = None  #: the store that was checked, if the app has several
+
+    def document(self) -> dict[str, str]:
+        """Return the finding as JSON data."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 Findings = Iterator[Finding]
+Check = Callable[[CommandContext], Findings]
 
 
 @click.command()
@@ -60,7 +67,7 @@ def doctor(context: CommandContext) -> None:
     failed = sum(finding.status == "fail" for finding in findings)
     warned = sum(finding.status == "warn" for finding in findings)
     if context.as_json:
-        print_json({"ok": not failed, "checks": [finding._asdict() for finding in findings]})
+        print_json({"ok": not failed, "checks": [finding.document() for finding in findings]})
     else:
         click.echo(f"{len(findings) - failed - warned} ok, {warned} warn, {failed} fail")
     if failed:
@@ -68,8 +75,9 @@ def doctor(context: CommandContext) -> None:
 
 
 def _print(finding: Finding) -> None:
+    check = finding.check if finding.store is None else f"{finding.store}: {finding.check}"
     line = Text.assemble(
-        (f"{finding.status:<4}", STYLES[finding.status]), f"  {finding.check}: ", clean(finding.text)
+        (f"{finding.status:<4}", STYLES[finding.status]), f"  {check}: ", clean(finding.text)
     )
     put(line, hang=6)
 
@@ -78,7 +86,10 @@ def _examined(context: CommandContext) -> Findings:
     if context.app:
         yield from _app(context)
     if not context.app or context.opened:
-        yield from _store(context)
+        live = context.client.placement.live
+        for name, one in context.each_store(archives=True):
+            checks = CHECKS if name is None or name in live else ()
+            yield from (finding._replace(store=name) for finding in _store(one, checks))
 
 
 def _app(context: CommandContext) -> Findings:
@@ -96,7 +107,7 @@ def _app(context: CommandContext) -> Findings:
         yield Finding("warn", "app", f"{context.app} declares no task; import the modules that declare them")
 
 
-def _store(context: CommandContext) -> Findings:
+def _store(context: CommandContext, checks: Sequence[Check]) -> Findings:
     try:
         state = context.store.schema()
         where = context.store.url
@@ -120,7 +131,7 @@ def _store(context: CommandContext) -> Findings:
         yield Finding("fail", "schema", error.message)
         return
     yield Finding("ok", "schema", _schema_words(context.store.schema()))
-    for check in CHECKS:
+    for check in checks:
         try:
             yield from check(context)
         except StoreError as error:
@@ -186,10 +197,13 @@ def _workers(context: CommandContext) -> Findings:
     waiting = sum(pending.values())
     living = crew.alive + crew.late
     if not living and waiting:
-        text = f"none is alive and {_pending(waiting)}; start one: tidemill worker module:app"
+        text = (
+            f"none is alive and {_pending(waiting)}; start one: tidemill worker module:app{_option(context)}"
+        )
         yield Finding("fail", "workers", text)
     elif not living:
-        yield Finding("warn", "workers", "none is alive; start one: tidemill worker module:app")
+        start = f"tidemill worker module:app{_option(context)}"
+        yield Finding("warn", "workers", f"none is alive; start one: {start}")
     elif crew.late:
         yield Finding(
             "warn",
@@ -200,6 +214,10 @@ def _workers(context: CommandContext) -> Findings:
         yield Finding("warn", "workers", "all of them are draining and claim nothing more; start new ones")
     else:
         yield Finding("ok", "workers", f"{crew.alive} alive, {_pending(waiting)}")
+
+
+def _option(context: CommandContext) -> str:
+    return "" if context.store_name is None else f" --stores {context.store_name}"
 
 
 def _pending(number: int) -> str:
@@ -275,11 +293,36 @@ def _leases(context: CommandContext) -> Findings:
             yield Finding("warn", "leases", text)
 
 
+def _retention(context: CommandContext) -> Findings:
+    if context.store.url.startswith("memory"):
+        return  # Workers of a memory store delete ended jobs.
+    status, now = archive_of(context).status(), context.now()
+    line = retention_line(status, now)
+    oldest = (
+        ""
+        if status.oldest_ended_at is None
+        else f"; the oldest ended job ended {age(status.oldest_ended_at, now)}"
+    )
+    mismatched = [policy.name for policy in status.policies if policy.mismatch_at is not None]
+    if mismatched:
+        text = f"copies of policy {', '.join(mismatched)} differ from what was written; check the store of the archive"
+        yield Finding("fail", "retention", text)
+    if not status.enabled:
+        text = f"off{oldest}; ended jobs stay until tidemill archive run; turn it on: tidemill archive settings --on"
+        yield Finding("warn", "retention", text)
+    elif status.overdue:
+        late = ", ".join(policy.name for policy in status.policies if policy.overdue_since is not None)
+        text = f"{line}{oldest}; jobs of policy {late} are overdue; check that a worker runs, or raise pace in App(retention=…)"
+        yield Finding("warn", "retention", text)
+    else:
+        yield Finding("ok", "retention", f"{line}{oldest}")
+
+
 def _living(workers: Iterable[Worker], now: datetime) -> list[Worker]:
     return [worker for worker in workers if is_living(worker, now)]
 
 
-CHECKS: tuple[Callable[[CommandContext], Findings], ...] = (
+CHECKS: tuple[Check, ...] = (
     _clock,
     _wake_ups,
     _workers,
@@ -288,4 +331,5 @@ CHECKS: tuple[Callable[[CommandContext], Findings], ...] = (
     _overdue,
     _pauses,
     _unknown_tasks,
+    _retention,
 )

@@ -16,7 +16,7 @@ from tidemill.cli.job_views import one
 from tidemill.cli.parsers import duration, instant
 from tidemill.cli.screen import clean, console, print_json, print_lines, thousands
 from tidemill.client.jobs.actions import BATCH
-from tidemill.client.jobs.api import Acted, resolve
+from tidemill.client.jobs.api import Acted
 from tidemill.client.jobs.handle import Job
 from tidemill.domain.decide import Action, expected
 from tidemill.domain.filters import ALL_TENANTS
@@ -194,7 +194,7 @@ def _each(context: CommandContext, verb: str, ids: tuple[str, ...], act: One) ->
     # Refuse malformed and ambiguous ids before anything is changed.
     for id in ids:
         try:
-            resolved.setdefault(resolve(context.store, id, tenant=ALL_TENANTS), id)
+            resolved.setdefault(context.find(id)[0], id)
         except JobNotFound as error:
             refused.append({"id": id, "code": error.code, "message": error.message})
     for full, id in resolved.items():

@@ -107,6 +107,7 @@ def enqueue(
     if wait and record == "none":
         raise click.UsageError("--wait needs a result, and record='none' keeps none; give --record last")
     job = bound.enqueue(**arguments)
+    context.move_to(job.store_name)
     if wait:
         _follow(context, job, quiet=context.as_json)
         return
@@ -184,7 +185,7 @@ def _words(context: CommandContext, job: Job[Any], now: datetime) -> str:
         return ": ".join(text for text in (job.stage, job.message) if text)
     if job.ended:
         return ""
-    first = explain(context.store, job.row, now)[0]
+    first = explain(context.store, job.row, now, context.job_store)[0]
     return "" if first.code == "soon" else first.text
 
 

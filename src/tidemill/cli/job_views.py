@@ -11,7 +11,7 @@ from uuid import UUID
 import click
 
 from tidemill.cli.context import CommandContext, with_context
-from tidemill.cli.filters import Where, filtered
+from tidemill.cli.filters import Where, filtered, tier_option
 from tidemill.cli.screen import (
     STYLES,
     Column,
@@ -29,7 +29,7 @@ from tidemill.cli.screen import (
     thousands,
 )
 from tidemill.client import documents
-from tidemill.client.jobs.api import SHOWN, Origin, origin, resolve
+from tidemill.client.jobs.api import SHOWN, Origin, origin
 from tidemill.client.jobs.handle import Job
 from tidemill.client.jobs.why import explain
 from tidemill.domain.estimate import eta_of, fraction_done
@@ -61,7 +61,9 @@ _MODULES = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*(?::|$))")
 
 def one(context: CommandContext, id: str) -> Job[object]:
     """Return the job with this id, or unique prefix or suffix of an id, of any tenant."""
-    job: Job[object] = context.jobs.get(resolve(context.store, id, tenant=ALL_TENANTS), tenant=ALL_TENANTS)
+    found, store = context.find(id)
+    context.move_to(store)
+    job: Job[object] = context.jobs.get(found, tenant=ALL_TENANTS, store=store)
     return job
 
 
@@ -87,11 +89,19 @@ def job_rows(jobs: Iterable[JobRow], now: datetime) -> Iterator[list[object]]:
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="Jobs per page.")
 @click.option("--cursor", metavar="TEXT", help="Cursor printed by the previous page.")
 @click.option("--oldest", is_flag=True, help="List the oldest first.")
+@tier_option("live")
 @with_context
-def list_jobs(context: CommandContext, where: Where, limit: int, cursor: str | None, oldest: bool) -> None:
+def list_jobs(
+    context: CommandContext,
+    where: Where,
+    limit: int,
+    cursor: str | None,
+    oldest: bool,
+    tiers: tuple[str, ...],
+) -> None:
     """List jobs, newest first."""
     sort = "oldest" if oldest else "newest"
-    page = context.jobs.list(limit=limit, cursor=cursor, sort=sort, **where.of(context))
+    page = context.jobs.list(limit=limit, cursor=cursor, sort=sort, tiers=tiers or None, **where.of(context))
     now = context.now()
     rows = [job.row for job in page.items]
     if context.as_json:
@@ -134,9 +144,9 @@ def show(context: CommandContext, id: str) -> None:
         document["executions"] = [documents.execution_document(execution) for execution in executions]
         document["logs"] = [documents.log_document(entry) for entry in lines]
         document["children"] = [documents.job_document(child, now) for child in children.items]
-        print_json(document)
+        print_json(document if context.job_store is None else document | {"store": context.job_store})
         return
-    print_fields(_fields(job.row, now, origin(context.store, job.row)))
+    print_fields([*_fields(job.row, now, origin(context.store, job.row)), ("store", context.job_store)])
     if declared := _declared_stages(context, job.row):
         heading("Stages")
         _print_stages(context, job.row, executions, declared)
@@ -325,7 +335,7 @@ def _following(context: CommandContext, id: UUID, level: str | None) -> Iterator
 def why(context: CommandContext, id: str) -> None:
     """Explain why a job is not running."""
     job = one(context, id).row
-    explanations = explain(context.store, job, context.now())
+    explanations = explain(context.store, job, context.now(), context.job_store)
     if context.as_json:
         reasons = [{"code": reason.code, "text": reason.text} for reason in explanations]
         print_json({"id": str(job.id), "status": job.state.value, "reasons": reasons})

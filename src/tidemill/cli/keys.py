@@ -53,7 +53,7 @@ def create(
     max_priority: int | None,
 ) -> None:
     """Create a key and print its secret, once."""
-    made = Keys(context.client).create(
+    made = Keys(context.app_client).create(
         name, role=role, tenant=tenant, expires=expires, max_priority=max_priority
     )
     if context.as_json:
@@ -73,7 +73,7 @@ def create(
 @with_context
 def list_keys(context: CommandContext) -> None:
     """List keys, oldest first, without secrets."""
-    keys = Keys(context.client).list()
+    keys = Keys(context.app_client).list()
     now = context.now()
     if context.as_json:
         print_json([key_document(key, now) for key in keys])
@@ -103,7 +103,7 @@ def list_keys(context: CommandContext) -> None:
 @with_context
 def revoke(context: CommandContext, ids: tuple[str, ...]) -> None:
     """Revoke keys; takes effect within five seconds."""
-    face = Keys(context.client)
+    face = Keys(context.app_client)
     # Look up all ids first, so that a typo revokes nothing.
     before = [face.get(id) for id in dict.fromkeys(ids)]
     done = [face.revoke(key.id) for key in before]

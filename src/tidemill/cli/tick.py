@@ -17,6 +17,7 @@ from tidemill.cli.parsers import duration
 @app_named
 @click.option("--budget", type=duration, default="25", metavar="S", help="Seconds to run.  [default: 25]")
 @click.option("--queues", "-q", metavar="A,B", help="Serve only these queues.  [default: all]")
+@click.option("--stores", metavar="A,B", help="Serve only these stores of the app.  [default: all]")
 @click.option("--concurrency", "-c", type=click.IntRange(0), help="Coroutines at the same time.")
 @click.option("--threads", "-t", type=click.IntRange(0), help="Plain functions at the same time.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -24,6 +25,7 @@ def tick(
     app: str,
     budget: timedelta,
     queues: str | None,
+    stores: str | None,
     concurrency: int | None,
     threads: int | None,
     as_json: bool,
@@ -34,7 +36,9 @@ def tick(
     """
     opened: Any = opened_app(app)
     try:
-        done = opened.tick(budget.total_seconds(), queues=queues, concurrency=concurrency, threads=threads)
+        done = opened.tick(
+            budget.total_seconds(), queues=queues, stores=stores, concurrency=concurrency, threads=threads
+        )
     finally:
         opened.close()
     if as_json:

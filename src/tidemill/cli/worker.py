@@ -9,6 +9,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import click
@@ -18,6 +19,7 @@ from tidemill.cli.parsers import duration
 from tidemill.domain.cluster import Coordination
 from tidemill.engine.health import default_host
 from tidemill.engine.log_formats import LEVELS, write_logs
+from tidemill.engine.store_shares import read_stores
 from tidemill.engine.supervisor.supervisor import Supervisor, need_posix
 from tidemill.engine.worker_settings import default_processes, read_settings
 
@@ -39,34 +41,75 @@ class Size(click.ParamType[int]):
         return int(float(match[1]) * 1024 ** _POWERS[match[2].lower()])
 
 
+_SHARED = (
+    click.option(
+        "--processes",
+        "-p",
+        type=click.IntRange(1, 1024),
+        help="Runner processes, divided among the stores; each store has at least one.  [default: one per core]",
+    ),
+    click.option(
+        "--concurrency",
+        "-c",
+        type=click.IntRange(0),
+        help="Coroutines at the same time, per process.  [default: 100]",
+    ),
+    click.option(
+        "--threads",
+        "-t",
+        type=click.IntRange(0),
+        help="Plain functions at the same time, per process.  [default: 10]",
+    ),
+    click.option(
+        "--stores",
+        metavar="A,B",
+        callback=lambda _context, _param, given: read_stores(given),
+        help="Serve only these stores of the app, such as jobs,reports; jobs=3 sets the processes of one.  [default: all]",
+    ),
+    click.option("--queues", "-q", metavar="A,B", help="Serve only these queues.  [default: all]"),
+    click.option(
+        "--grace",
+        type=duration,
+        metavar="S",
+        help="Seconds that a stop waits for running jobs.  [default: 25]",
+    ),
+    click.option(
+        "--log-level",
+        type=click.Choice(LEVELS),
+        default="info",
+        show_default=True,
+        help="Lowest level to log.",
+    ),
+    click.option(
+        "--health-host",
+        default=default_host,
+        metavar="HOST",
+        help="Address of the health endpoints.  [default: every address in a Kubernetes pod, else 127.0.0.1]",
+    ),
+    click.option(
+        "--reload",
+        "reloads",
+        is_flag=True,
+        help="Reload when a source file of the app changes; for development.",
+    ),
+    click.option("--log-json", is_flag=True, help="Log one JSON object per line."),
+)
+
+
+def worker_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that ``worker`` and ``up`` share."""
+    for option in reversed(_SHARED):
+        command = option(command)
+    return command
+
+
 @click.command()
 @app_named
-@click.option(
-    "--processes", "-p", type=click.IntRange(1, 1024), help="Runner processes.  [default: one per core]"
-)
-@click.option(
-    "--concurrency",
-    "-c",
-    type=click.IntRange(0),
-    help="Coroutines at the same time, per process.  [default: 100]",
-)
-@click.option(
-    "--threads",
-    "-t",
-    type=click.IntRange(0),
-    help="Plain functions at the same time, per process.  [default: 10]",
-)
+@worker_options
 @click.option(
     "--children",
     type=click.IntRange(0),
     help="Jobs in child processes (isolation='process'), per process.  [default: 2]",
-)
-@click.option("--queues", "-q", metavar="A,B", help="Serve only these queues.  [default: all]")
-@click.option(
-    "--grace",
-    type=duration,
-    metavar="S",
-    help="Seconds that a stop waits for running jobs.  [default: 25]",
 )
 @click.option(
     "--newer-code-wait",
@@ -94,30 +137,15 @@ class Size(click.ParamType[int]):
     help="Serve /livez, /readyz and /metrics on this port; 0 picks a free one.",
 )
 @click.option(
-    "--health-host",
-    default=default_host,
-    metavar="HOST",
-    help="Address of the health endpoints.  [default: every address in a Kubernetes pod, else 127.0.0.1]",
-)
-@click.option(
     "--strict",
     is_flag=True,
     help="Exit if a process cannot import the app, also after a reload, or finds no task.",
 )
-@click.option(
-    "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Lowest level to log."
-)
-@click.option(
-    "--reload",
-    "reloads",
-    is_flag=True,
-    help="Reload when a source file of the app changes; for development.",
-)
-@click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
 @click.option("--json", "as_json", is_flag=True, help="Print the configuration as JSON.")
 def worker(
     app: str,
     processes: int | None,
+    stores: dict[str, int | None],
     health_port: int | None,
     health_host: str,
     strict: bool,
@@ -141,6 +169,7 @@ def worker(
         app,
         read_settings({**settings, "pumps": 1 if processes > 1 else 2}),
         processes=processes,
+        stores=stores,
         strict=strict,
         reload=reloads,
         health=None if health_port is None else (health_host, health_port),
@@ -176,7 +205,8 @@ def announced(values: dict[str, object]) -> None:
     """Print the main facts of a worker that has started, one per line."""
     rows = {
         "app": values["app"],
-        "store": values["store"],
+        "store": None if values.get("stores") else values["store"],
+        "stores": _shares(values.get("stores")),
         "tasks": _several(values["tasks"]),
         "queues": _several(values["queues"]),
         "slots": f"{values['processes']} × {values['slots']}",
@@ -185,6 +215,13 @@ def announced(values: dict[str, object]) -> None:
     for name, value in rows.items():
         if value:
             click.echo(f"  {name:<8}{value}")
+
+
+def _shares(stores: object) -> str | None:
+    """Format the stores of a worker with the number of processes of each; None for an app with one store."""
+    if not isinstance(stores, dict):
+        return None
+    return ", ".join(f"{name} ({number})" for name, number in stores.items())
 
 
 def _several(names: object) -> str:

@@ -34,7 +34,7 @@ from tidemill.domain.job import Enqueued, NewJob
 from tidemill.domain.records import GENESIS, AuditEntry, AuditRecord, first_break
 from tidemill.errors import BadSettings, KeyNotFound
 from tidemill.stores.base import Store
-from tidemill.tasks.ambient import current_tenant, tenant_scope
+from tidemill.tasks.ambient import JOB, STORE, current_tenant, tenant_scope
 from tidemill.tasks.options import check_name, check_priority
 
 if TYPE_CHECKING:
@@ -92,9 +92,9 @@ def os_user() -> str:
 
 
 def carried(act: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a function for another thread, so that it runs there with the caller's identity and tenant."""
-    by, tenant = _who.get(), current_tenant()
-    if by is None and tenant is None:
+    """Wrap a function for another thread, so that it runs there with the caller's identity, tenant, store and job."""
+    by, tenant, scope, job = _who.get(), current_tenant(), STORE.get(), JOB.get()
+    if by is None and tenant is None and scope is None and job is None:
         return act
 
     def there(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -103,6 +103,8 @@ def carried(act: Callable[P, R]) -> Callable[P, R]:
                 around.enter_context(acting(by))
             if tenant is not None:
                 around.enter_context(tenant_scope(tenant))
+            around.callback(STORE.reset, STORE.set(scope))
+            around.callback(JOB.reset, JOB.set(job))
             return act(*args, **kwargs)
 
     return there

@@ -6,23 +6,30 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from copy import copy
 from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 from uuid import UUID
+from weakref import WeakSet
 
+from tidemill.archive.contents import read_archived
+from tidemill.archive.objects import is_file_url, parse_location
+from tidemill.archive.places import ArchivePlace, StorePlace
+from tidemill.archive.tiers import TierChoice
 from tidemill.client.access import carried, who
-from tidemill.client.archive import read_archived
 from tidemill.client.enqueue.routes import Enqueuer
 from tidemill.client.own_connection import OwnConnections
+from tidemill.client.placement import Placement, StoreFor
 from tidemill.client.watch import Waiter
 from tidemill.clock import Clock, ManualClock
 from tidemill.domain.job import JobRow
 from tidemill.domain.limits import Rule
 from tidemill.domain.payload import PayloadLimits
 from tidemill.domain.record import Record
-from tidemill.domain.retention import DEFAULT_POLICIES, ArchivedJob, ArchivePolicy
+from tidemill.domain.retention import ARCHIVE, ArchivedJob
+from tidemill.domain.retention_settings import Retention
 from tidemill.errors import BadSettings, JobNotFound
 from tidemill.stores.base import Store
 from tidemill.tasks.events import Event, Events
@@ -30,9 +37,12 @@ from tidemill.tasks.hooks import Hooks
 from tidemill.tasks.registry import Registry
 
 _OF_THE_STORES = (
-    "stores", "clock", "enqueuer", "_waiting", "_pool", "_closing",
+    "stores", "clock", "placement", "enqueuer", "_waiting", "_pool", "_closing", "_file_places",
 )  # fmt: skip
 """Attributes of a client that depend on its stores and its clock."""
+
+
+EVERYWHERE = TierChoice(tables=True, files=True)
 
 
 class HasClient(Protocol):
@@ -52,26 +62,35 @@ class Client:
         tenant: str,
         limits: PayloadLimits,
         rules: Mapping[str, Rule] | None = None,
-        policies: Sequence[ArchivePolicy] = DEFAULT_POLICIES,
+        retention: Retention | None = None,
+        places: Mapping[str, str] | None = None,
+        store_for: StoreFor | None = None,
     ) -> None:
         self.tenant = tenant
         self.limits = limits
         self.rules = dict(rules or {})  #: limits that the app itself declares
-        self.policies = tuple(policies)  #: which ended jobs are archived, and when
+        self.retention = retention or Retention()
+        self.policies = self.retention.effective()  #: which ended jobs leave the live tables, and when
+        self.places = dict(places or {})  #: URLs of the stores that hold only archive files
         self.registry = Registry()
         self.events = Events()
         self.hooks = Hooks()
+        self.store_for = store_for
         self._lock = threading.Lock()
+        self._is_view = False
+        self._views: WeakSet[Client] = WeakSet()
         self._use(stores, clock)
         self.connections = OwnConnections(partial(self.store, None))
 
-    def _use(self, stores: Mapping[str, Store], clock: Clock) -> None:
+    def _use(self, stores: Mapping[str, Store], clock: Clock, fixed: str | None = None) -> None:
         """Switch to these stores and this clock, and reset everything cached for the previous ones."""
         self.stores = dict(stores)
         self.clock = clock
+        self.placement = Placement(self.stores, self.registry, self.tenant, self.store_for, fixed)
         self._waiting: dict[str, Waiter] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._closing: list[Callable[[], None]] = []
+        self._file_places: dict[tuple[str, str], ArchivePlace] = {}
         self.enqueuer = Enqueuer(self)
 
     @contextmanager
@@ -81,9 +100,12 @@ class Client:
         On exit the given stores stay open, and the threads that used them stop.
         """
         kept = {name: getattr(self, name) for name in _OF_THE_STORES}
-        self._use(stores, clock)
+        self._use(stores, clock, self.placement.fixed)
         try:
-            yield
+            with ExitStack() as views:
+                for view in list(self._views):
+                    views.enter_context(view.override(stores, clock))
+                yield
         finally:
             try:
                 self._end_threads()
@@ -92,15 +114,73 @@ class Client:
 
     # Stores, caches and threads --------------------------------------------------------------------------------------
 
-    def store(self, name: str | None) -> Store:
-        """Return the named store; the default for jobs is ``jobs`` if it is configured, else ``default``."""
-        wanted = name or ("jobs" if "jobs" in self.stores else "default")
-        try:
-            return self.stores[wanted]
-        except KeyError:
+    def at(self, name: str) -> Client:
+        """Return a client for the same app whose calls address this store. It is closed with this client."""
+        view = copy(self)
+        view._lock, view._views, view._is_view = threading.Lock(), WeakSet(), True
+        view._use(self.stores, self.clock, self.placement.existing(name))
+        view.connections = OwnConnections(partial(view.store, None))
+        self._views.add(view)
+        return view
+
+    def store_name(self, name: str | None) -> str:
+        """Return the name of this store, or of the one that calls address here."""
+        if name is None:
+            return self.placement.current()
+        if name in self.places:
             raise BadSettings(
-                f"there is no store named {wanted!r}; there are {', '.join(sorted(self.stores))}"
-            ) from None
+                f"store {name!r} holds archive files only ({self.places[name]}); "
+                "give live jobs a database, such as sqlite:///jobs.db",
+                store=name,
+            )
+        return self.placement.existing(name)
+
+    def store(self, name: str | None) -> Store:
+        """Return the named store, or the one that calls address here."""
+        return self.stores[self.store_name(name)]
+
+    def place(self, name: str) -> ArchivePlace:
+        """Return the place of archived jobs with the name of a store, or with the URL of a directory or a bucket.
+
+        Without a store ``archive``, that name stands for the jobs' own store.
+        """
+        url = self.places.get(name, name)
+        if is_file_url(url):
+            return self._file_place(url, self.store_name(None))
+        return StorePlace(self.store(None if name == ARCHIVE and ARCHIVE not in self.stores else name))
+
+    def _file_place(self, url: str, store: str) -> ArchivePlace:
+        """Return the files at a URL; the store has their catalogue."""
+        with self._lock:
+            found = self._file_places.get((url, store))
+            if found is None:
+                from tidemill.archive.files import FilePlace  # few processes need it
+
+                found = self._file_places[url, store] = FilePlace(url, self.stores[store])
+            return found
+
+    def archive_places(
+        self, choice: TierChoice = EVERYWHERE, *, store: str | None = None
+    ) -> list[ArchivePlace]:
+        """Return the places of archived jobs that a choice of tiers covers: tables first, then files.
+
+        The files are those of the app, of its policies, and of the catalogue. The jobs are those of ``store``.
+        """
+        name = self.store_name(store)
+        targets = [policy.to for policy in self.policies if policy.to is not None]
+        found: list[ArchivePlace] = []
+        if choice.tables:
+            stores = [self.stores[name]]
+            for target in (ARCHIVE, *targets):
+                if target in self.stores and not any(self.stores[target] is other for other in stores):
+                    stores.append(self.stores[target])
+            found += [StorePlace(store) for store in stores]
+        if choice.files:
+            urls = [*self.places.values(), *(target for target in targets if is_file_url(target))]
+            known = {parse_location(url).url for url in urls}
+            urls += [url for url in self.stores[name].archive_places() if url not in known]
+            found += [self._file_place(url, name) for url in dict.fromkeys(urls)]
+        return found
 
     @property
     def pin(self) -> datetime | None:
@@ -110,10 +190,10 @@ class Client:
     def waiting(self, name: str | None) -> Waiter:
         """Return the watcher of jobs in that store."""
         with self._lock:
-            key = name or ""
+            key = self.store_name(name)
             found = self._waiting.get(key)
             if found is None:
-                found = self._waiting[key] = Waiter(self.store(name))
+                found = self._waiting[key] = Waiter(self.store(key))
             return found
 
     def executor(self) -> ThreadPoolExecutor:
@@ -124,7 +204,7 @@ class Client:
             return self._pool
 
     async def in_thread(self, act: Any, *args: Any) -> Any:
-        """Run a store call in a thread and await it, with the caller's tenant and identity."""
+        """Run a store call in a thread and await it, with the caller's tenant, store and identity."""
         return await asyncio.get_running_loop().run_in_executor(self.executor(), carried(act), *args)
 
     # Limits and events -------------------------------------------------------------------------------------------------
@@ -155,13 +235,32 @@ class Client:
 
     def get(self, id: UUID, *, tenant: str, store: str | None) -> JobRow:
         """Return the job with that id, live or archived, or raise ``JobNotFound``."""
-        found = self.store(store).get([id], tenant=tenant)
-        if found:
-            return found[0]
-        kept = self.archived(id, tenant=tenant, store=store)
-        if kept is None:
-            raise JobNotFound(f"there is no job {id}{self._unrecorded()}", id=id)
-        return read_archived(kept)
+        return self.find(id, tenant=tenant, store=store)[0]
+
+    def find(self, id: UUID, *, tenant: str, store: str | None) -> tuple[JobRow, str]:
+        """Return a job, live or archived, and the name of its store.
+
+        Without a name, the store that calls address is searched first, then the other live ones in their order.
+        """
+        return self.find_in(self.search_order(store), id, tenant=tenant)
+
+    def find_in(self, names: Sequence[str], id: UUID, *, tenant: str) -> tuple[JobRow, str]:
+        """Return a job of one of these stores, live or archived, and the name of its store."""
+        for name in names:
+            found = self.stores[name].get([id], tenant=tenant)
+            if found:
+                return found[0], name
+        for name in names:
+            kept = self.archived(id, tenant=tenant, store=name)
+            if kept is not None:
+                return read_archived(kept), name
+        raise JobNotFound(f"there is no job {id}{self._unrecorded()}", id=id)
+
+    def search_order(self, store: str | None = None) -> tuple[str, ...]:
+        """Return the stores in which a job is looked up: the named one, or all live ones."""
+        if store is not None or self.placement.fixed is not None or self.placement.is_single:
+            return (self.store_name(store),)
+        return self.placement.nearest(self.store_name(None))
 
     def _unrecorded(self) -> str:
         """Return the reason why a job that existed may be gone: some tasks keep nothing of jobs that succeed."""
@@ -172,9 +271,15 @@ class Client:
         return f"; completed jobs of {', '.join(names[:3])}{more} leave nothing behind (record='none')"
 
     def archived(self, id: UUID, *, tenant: str, store: str | None) -> ArchivedJob | None:
-        """Return the archived copy of a job, if any: from the store named ``archive``, else from the job's store."""
-        copies = (self.stores.get("archive") or self.store(store)).archived([id], tenant=tenant)
-        return copies[0] if copies else None
+        """Return the archived copy of a job, if any: from the archive tables, then from files."""
+        for place in self.archive_places(TierChoice(tables=True), store=store):
+            if copies := place.get([id], tenant=tenant):
+                return copies[0]
+        # Only now, because a file place may need a network.
+        for place in self.archive_places(TierChoice(files=True), store=store):
+            if copies := place.get([id], tenant=tenant):
+                return copies[0]
+        return None
 
     def at_close(self, act: Callable[[], None]) -> None:
         """Register a function that ``close`` calls first, for components that use the client in their own threads."""
@@ -183,10 +288,13 @@ class Client:
     def close(self) -> None:
         """Stop the threads and close the stores."""
         self._end_threads()
-        for store in self.stores.values():
-            store.close()
+        if not self._is_view:
+            for store in self.stores.values():
+                store.close()
 
     def _end_threads(self) -> None:
+        for view in list(self._views):
+            view._end_threads()
         for act in self._closing:
             act()
         for waiting in list(self._waiting.values()):

@@ -100,6 +100,7 @@ def job_document(job: JobRow, now: datetime) -> dict[str, object]:
         "finished_at": None if job.finished_at is None else instant(job.finished_at),
         "expires_at": None if job.expires_at is None else instant(job.expires_at),
         "archived_at": None if job.archived_at is None else instant(job.archived_at),
+        "tier": job.tier,
         "timeout": None if job.timeout is None else job.timeout.total_seconds(),
         "attempt": job.attempt,
         "max_attempts": job.max_attempts,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from tidemill.client._base import StoreApi
@@ -22,6 +22,7 @@ from tidemill.client.stats.loads import (
     QueueStats,
     TaskLoads,
     held_by_worker,
+    is_living,
     queue_stats,
 )
 from tidemill.client.stats.snapshot import Snapshot
@@ -42,11 +43,28 @@ from tidemill.domain.stats import (
     Holder,
     UnfinishedCounts,
 )
+from tidemill.errors import TidemillError
 from tidemill.stores.base import SchemaStatus
 from tidemill.stores.large_values import stream
 from tidemill.tasks.task import Declared
 
 Outcome = tuple[datetime, UUID | None, JobState | None, str | None]
+
+
+MOST_WAITING = 10_000
+"""Maximum number of waiting jobs that are counted in each store."""
+
+
+class StoreStatus(NamedTuple):
+    """One of an app's stores. ``code`` is the error code if it does not answer."""
+
+    name: str
+    url: str
+    is_default: bool
+    is_live: bool
+    code: str | None
+    workers: int  #: living ones
+    waiting: int  #: pending jobs, at most ``MOST_WAITING``
 
 
 class Inspection(StoreApi):
@@ -79,6 +97,31 @@ class Inspection(StoreApi):
     def job(self, id: UUID, *, tenant: str) -> JobRow:
         """Return the job with that id, live or archived, or raise ``JobNotFound``."""
         return self._client.get(id, tenant=tenant, store=None)
+
+    def find_job(self, id: UUID, *, tenant: str) -> tuple[JobRow, str]:
+        """Return a job, live or archived, and the name of its store, or raise ``JobNotFound``."""
+        return self._client.find(id, tenant=tenant, store=None)
+
+    def store_names(self) -> tuple[str, ...]:
+        """Return the names of the app's stores: the live ones first, then those for archived jobs."""
+        live = self._client.placement.live
+        return (*live, *(name for name in self._client.stores if name not in live))
+
+    def store_status(self, name: str) -> StoreStatus:
+        """Return what is known about one of the app's stores."""
+        store, placement = self._client.store(name), self._client.placement
+        waiting, workers, code = 0, 0, None
+        try:
+            store.check()
+            if name in placement.live:
+                now = store.now()
+                workers = sum(is_living(worker, now) for worker in store.workers())
+                waiting = store.depth(most=MOST_WAITING)
+        except TidemillError as error:
+            code = error.code
+        return StoreStatus(
+            name, store.url, name == placement.default, name in placement.live, code, workers, waiting
+        )
 
     def payload(self, text: str) -> tuple[int, Iterator[bytes]]:
         """Return the size and the content of a job's arguments or result, large ones in parts."""
@@ -125,7 +168,8 @@ class Inspection(StoreApi):
 
     def why(self, row: JobRow, now: datetime) -> list[Reason]:
         """Return why a job that was just read is not running, or how it ended."""
-        return explain(self._store, row, now)
+        name = None if self._client.placement.is_single else self._client.store_name(None)
+        return explain(self._store, row, now, name)
 
     def origin(self, row: JobRow) -> Origin:
         """Return the definition and the schedule that created a job."""

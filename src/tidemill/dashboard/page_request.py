@@ -50,7 +50,9 @@ class PageRequest(WebRequest):
         self.csrf = session.csrf
         self.form = form
         self.query = Fields(request.query_params.multi_items())
-        super().__init__(site.service, operation, request, session.identity, self.query.get("tenant"))
+        store = self.query.get("store")
+        service = site.service if not store else site.service.at(store)
+        super().__init__(service, operation, request, session.identity, self.query.get("tenant"))
 
     # Permissions ---------------------------------------------------------------------------------------------------------
 
@@ -77,16 +79,17 @@ class PageRequest(WebRequest):
         ``about`` is the cache key and must include everything that the result depends on.
         """
         make = partial(copy_context().run, partial(ask, *args, **kwargs))
-        return await self.site.cached_stats.of(about, make, heard=self.service.changes.told, new=self.is_live)
+        key = (self.service.store_name, self.service.is_pinned, *about)
+        return await self.site.cached_stats.of(key, make, heard=self.service.changes.told, new=self.is_live)
 
     # Addresses -----------------------------------------------------------------------------------------------------------
 
     def url(self, path: str, /, **query: Any) -> str:
-        """Return an address of this site, with the mount prefix and the selected tenant.
+        """Return an address of this site, with the mount prefix and the selected tenant and store.
 
         The parameters are positional-only, because a query may contain any name, including ``path`` and ``self``.
         """
-        parameters = {"tenant": self.query.get("tenant"), **query}
+        parameters = {"tenant": self.query.get("tenant"), "store": self.chosen_store, **query}
         pairs = [
             (name, item)
             for name, value in parameters.items()
@@ -94,6 +97,11 @@ class PageRequest(WebRequest):
             if item not in (None, "")
         ]
         return self.where(path) + (f"?{urlencode(pairs)}" if pairs else "")
+
+    @property
+    def chosen_store(self) -> str | None:
+        """The store that the address of this page names, or in which its job was found."""
+        return self.service.store_name if self.service.is_pinned else None
 
     def here(self, /, **changes: Any) -> str:
         """Return the address of this page with changed query parameters; None removes one."""
@@ -125,7 +133,7 @@ class PageRequest(WebRequest):
         return [
             (name, value)
             for name, value in self.query.items()
-            if name == "tenant" or self.seen_at == self.page_path
+            if name in ("tenant", "store") or self.seen_at == self.page_path
         ]
 
     @property
@@ -181,6 +189,10 @@ class PageRequest(WebRequest):
             "themes": THEMES,
             "identity": self.identity,
             "chosen_tenant": self.query.get("tenant"),
+            "chosen_store": self.chosen_store,
+            "store_name": self.service.store_name,
+            "store_page": "/" + self.seen_at.split("/")[1],
+            "stores": self.inspection.store_names() if self.service.has_several_stores else (),
             "all_tenants": self.identity.tenant == ALL_TENANTS,
             "read_only": self.service.settings.read_only,
         }

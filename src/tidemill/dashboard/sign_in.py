@@ -57,7 +57,7 @@ def _signed_in(request: PageRequest, key: str) -> Response:
 @pages.post("/sign-out", role=None)
 async def sign_out(request: PageRequest) -> Response:
     """End the session in this browser."""
-    response = RedirectResponse(request.url("/sign-in", tenant=None), 303)
+    response = RedirectResponse(request.url("/sign-in", tenant=None, store=None), 303)
     request.site.sessions.end(response, request.http)
     return response
 

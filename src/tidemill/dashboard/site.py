@@ -38,7 +38,7 @@ from tidemill.dashboard import (
 from tidemill.dashboard import settings as settings_pages
 from tidemill.dashboard.cached_stats import CachedStats, StatsPending
 from tidemill.dashboard.files import Files
-from tidemill.dashboard.page_request import PageRequest
+from tidemill.dashboard.page_request import LIVE, PageRequest
 from tidemill.dashboard.pages import Addresses
 from tidemill.dashboard.render_cache import RenderCache
 from tidemill.dashboard.views import Views
@@ -108,6 +108,8 @@ class PageEndpoint(Endpoint[Operation]):
             if session is None:
                 raise SignInFirst
             self.service.guard.authorize(operation, session.identity)
+            if remembered := self._remembered_store(operation, request):
+                return RedirectResponse(remembered, 303)
         form = Fields([])
         if operation.method == "POST":
             form = read_form(await receive_body(request, self.service.settings.max_body))
@@ -122,7 +124,20 @@ class PageEndpoint(Endpoint[Operation]):
             self._site.cached_stats.acted()
         else:
             self._site.render_cache.opened(page_request)
+            if page_request.query.get("store"):
+                self._site.sessions.remember_store(response, request, page_request.service.store_name)
         return response
+
+    def _remembered_store(self, operation: Operation, request: Request) -> str | None:
+        """Return the address of the first page with the store that the user chose last, if it names none."""
+        chosen = "store" in request.query_params or LIVE in request.scope["tidemill.headers"]
+        if operation.path != "/" or not self.service.has_several_stores or chosen:
+            return None
+        store = self._site.sessions.chosen_store(request)
+        if store == self.service.store_name or store not in self.service.inspection.store_names():
+            return None
+        url = request.url.include_query_params(store=store)
+        return f"{url.path}?{url.query}"
 
     async def refuse(self, request: Request, error: Exception) -> Response:
         if isinstance(error, StatsPending):
@@ -152,7 +167,7 @@ class PageEndpoint(Endpoint[Operation]):
         query = request.url.query
         wanted = page_request.page_path + (f"?{query}" if query else "")
         return RedirectResponse(
-            page_request.url("/sign-in", tenant=None, next=wanted if wanted != "/" else None), 303
+            page_request.url("/sign-in", tenant=None, store=None, next=wanted if wanted != "/" else None), 303
         )
 
     async def _error_page(self, request: Request, problem: Problem) -> Response:

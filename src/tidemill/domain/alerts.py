@@ -81,6 +81,13 @@ class LeaderFact(NamedTuple):
     active_at: datetime | None
 
 
+class MismatchFact(NamedTuple):
+    """An archive policy whose latest run found copies that differ from what was written."""
+
+    policy: str
+    since: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class AlertInput:
     """The facts. A stuck job is given by its last sign of progress, an orphan by its worker's last heartbeat."""
@@ -98,6 +105,7 @@ class AlertInput:
     enabled: bool = True
     paused_at: datetime | None = None  #: since when all queues are paused
     leaders: tuple[LeaderFact, ...] = ()
+    mismatches: tuple[MismatchFact, ...] = ()
 
 
 def read_thresholds(
@@ -135,6 +143,21 @@ def alerts(inputs: AlertInput, limits: Thresholds) -> list[Alert]:
     found = [alert for check in _CHECKS for alert in check(inputs, limits)]
     return sorted(
         found, key=lambda alert: (alert.severity is not Severity.CRITICAL, alert.code, alert.subject or "")
+    )
+
+
+def unserved_store(name: str, waiting: int, *, served: bool) -> list[Alert]:
+    """Return the alert about another store of an app in which jobs wait and no worker is alive."""
+    if served or not waiting:
+        return []
+    text = f"no living worker serves the store {name!r} while jobs are waiting in it; start one: tidemill worker --stores {name}"
+    return [Alert("unserved_store", Severity.CRITICAL, text, waiting, 0, name)]
+
+
+def silent_store(name: str, error: str) -> Alert:
+    """Return the alert about another store of an app that does not answer."""
+    return Alert(
+        "store_unavailable", Severity.CRITICAL, f"store {name!r} does not answer: {error}", 1, 0, name
     )
 
 
@@ -237,6 +260,15 @@ def _leaders(inputs: AlertInput, limits: Thresholds) -> Iterator[Alert]:
             )
 
 
+def _mismatches(inputs: AlertInput, _: Thresholds) -> Iterator[Alert]:
+    for mismatch in inputs.mismatches:
+        text = (
+            f"archive policy {mismatch.policy} read back copies that differ from what it wrote, and deleted nothing;"
+            " check the store of the archive, then run tidemill archive run"
+        )
+        yield Alert("archive_mismatch", Severity.CRITICAL, text, 1, 0, mismatch.policy, mismatch.since)
+
+
 def _span(window: timedelta) -> str:
     """A window as it reads after "in the last".
 
@@ -266,4 +298,4 @@ def _first(instants: Iterable[datetime | None]) -> datetime | None:
     return min((instant for instant in instants if instant is not None), default=None)
 
 
-_CHECKS = (_failure_rate, _stuck, _depth, _workers, _lost, _orphans, _dead, _leaders)
+_CHECKS = (_failure_rate, _stuck, _depth, _workers, _lost, _orphans, _dead, _leaders, _mismatches)

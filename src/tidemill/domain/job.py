@@ -323,6 +323,8 @@ class JobRow:
     details: Details = NO_DETAILS
     #: When it left the live tables; None for a live job. Live tables do not store it.
     archived_at: datetime | None = None
+    #: The archive tier of an archived job; None for a live job.
+    tier: str | None = None
 
 
 def job_of(claim: Claim, details: Details = NO_DETAILS, started_at: datetime | None = None) -> JobRow:

@@ -27,7 +27,7 @@ OPTIONS = (
 """Options that a schedule or a definition may set for its jobs."""
 
 REFUSED = {
-    "tier": "a job has no tier of its own; give it to an archive policy: App(archive=[ArchivePolicy(…, tier=…)])",
+    "tier": "a job has no tier of its own; give it to an archive policy: App(retention=[ArchivePolicy(…, tier=…)])",
     "notifications": "Tidemill sends no notifications yet; subscribe to events in code: @app.events.on('job.finished')",
 }
 """Options that older releases stored without any effect, and what to use instead. Stored values still load."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Literal
 
@@ -72,6 +72,31 @@ def rendered(families: Iterable[Family | Histogram]) -> str:
         lines += [f"# HELP {family.name} {help_text}", f"# TYPE {family.name} {family.kind}"]
         lines += [f"{name}{_labels(labels)} {_number(value)}" for name, labels, value in family.samples()]
     return "".join(f"{line}\n" for line in lines)
+
+
+def combined(label: str, parts: Mapping[str, Sequence[Family | Histogram]]) -> list[Family | Histogram]:
+    """The families of several parts in one: each sample gets the name of its part as a label.
+
+    >>> one, two = Family("depth", "Jobs."), Family("depth", "Jobs.")
+    >>> one.add(1), two.add(2)
+    (None, None)
+    >>> combined("store", {"a": [one], "b": [two]})[0].values
+    [({'store': 'a'}, 1), ({'store': 'b'}, 2)]
+    """
+    found: dict[str, Family | Histogram] = {}
+    for name, families in parts.items():
+        for family in families:
+            if isinstance(family, Family):
+                known = found.setdefault(family.name, replace(family, values=[]))
+                assert isinstance(known, Family)
+                known.values += [({**labels, label: name}, value) for labels, value in family.values]
+            else:
+                merged = found.setdefault(family.name, replace(family, values=[]))
+                assert isinstance(merged, Histogram)
+                merged.values += [
+                    ({**labels, label: name}, buckets, total) for labels, buckets, total in family.values
+                ]
+    return list(found.values())
 
 
 def bounded(rows: Iterable[tuple[str, float]], most: int = MOST_LABELS) -> list[tuple[str, float]]:

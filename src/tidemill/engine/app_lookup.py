@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
+from tidemill.archive.duty import RetentionDuty
 from tidemill.clock import Clock
 from tidemill.engine.app_factories import apps_in, call_factory, is_factory
 from tidemill.engine.completion import Connections
@@ -59,7 +60,14 @@ class Application(Protocol):
     @property
     def connections(self) -> Connections: ...
 
-    def store_url(self) -> str | None: ...
+    def store_url(self, name: str | None = None) -> str | None: ...
+
+    def at_store(self, name: str) -> Application: ...
+
+    @property
+    def live_stores(self) -> tuple[str, ...]: ...
+
+    def retention_duty(self) -> RetentionDuty | None: ...
 
     def declare_limits(self) -> None: ...
 

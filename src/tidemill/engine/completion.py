@@ -37,6 +37,11 @@ class Completable(Protocol):
     @property
     def connections(self) -> Connections | None: ...
 
+    @property
+    def store_name(self) -> str | None:
+        """The name of the store that the job is in; None if its app has one store."""
+        ...
+
     def completing(self) -> float:
         """Allow the user's transaction to complete the job from now on; return the seconds since the execution began."""
         ...

@@ -25,6 +25,7 @@ from tidemill.engine.follow_ups import Block, FollowUps
 from tidemill.engine.sanitize import MESSAGE_LENGTH, plain, read_progress, text_of, within
 from tidemill.errors import Cancel, Signal, UsageError
 from tidemill.tasks.ambient import current_job
+from tidemill.tasks.task import Declared
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -182,6 +183,16 @@ class Context:
     def tenant(self) -> str:
         """The tenant of the job."""
         return self.job.tenant
+
+    @property
+    def store_name(self) -> str | None:
+        """The name of the store that the job is in; None if its app has one store."""
+        return self.outlet.store_name
+
+    @property
+    def declared(self) -> Declared:
+        """The task of the job, as its app declares it."""
+        return self.outlet.declared
 
     @property
     def correlation_id(self) -> str:

@@ -53,7 +53,8 @@ class HealthVerdict(NamedTuple):
     ready: bool
     reasons: tuple[str, ...] = ()
     details: Mapping[str, object] = {}
-    counters: Callable[[], Counters] = Counters  #: adds up the counters of its runners
+    #: adds up the counters of its runners, for each store; the key of an app's only store is None
+    counters: Callable[[], Mapping[str | None, Counters]] = dict
 
 
 class HealthServer:
@@ -148,5 +149,5 @@ class _Answer(BaseHTTPRequestHandler):
     def version_string(self) -> str:
         return "tidemill"
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the base class prescribes the name)
+    def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: probes arrive every few seconds."""

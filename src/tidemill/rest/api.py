@@ -16,6 +16,7 @@ from starlette.routing import Route
 from tidemill.rest import (
     api_docs,
     archive,
+    archive_changes,
     audit,
     config,
     definitions,
@@ -30,6 +31,7 @@ from tidemill.rest import (
     queues,
     schedules,
     stats,
+    stores,
     tasks,
     tick,
     workers,
@@ -49,9 +51,13 @@ if TYPE_CHECKING:
 
 MODULES = (
     job_creation, job_bulk, tick, job_lookup, job_actions, events, tasks, definitions, schedules, queues, pauses, workers,
-    config, archive, audit, keys, stats, health, api_docs,
+    config, archive, archive_changes, audit, keys, stats, stores, health, api_docs,
 )  # fmt: skip
 """The route modules. Modules with literal paths precede those with a placeholder in the same place."""
+
+
+STORE = "tidemill-store"
+"""Header that names a store: in a request the store to address, in a response the one that was addressed."""
 
 
 class ApiEndpoint(Endpoint[ApiOperation]):
@@ -68,7 +74,14 @@ class ApiEndpoint(Endpoint[ApiOperation]):
         else:
             body = None
             refuse_body(request)
-        return await operation.handler(ApiRequest(service, operation, request, identity, query, body))
+        store = getattr(query, "store", None) or request.scope["tidemill.headers"].get(STORE)
+        if store is not None and operation.role is not None:
+            service = service.at(store)
+        call = ApiRequest(service, operation, request, identity, query, body)
+        response = await operation.handler(call)
+        if call.service.has_several_stores and operation.role is not None:
+            response.headers[STORE] = call.service.store_name
+        return response
 
 
 def all_routes() -> list[ApiOperation]:

@@ -61,7 +61,11 @@ async def create_job(request: ApiRequest) -> Response:
     else:
         args = declared.arguments.load(text)
     with acting(request.identity.who), tenant_scope(request.home):
-        (enqueued,) = await request.service.client.enqueuer.aenqueue(declared, options, [((), args)])
+        enqueuer = request.service.client.enqueuer
+        place = enqueuer.place(declared, options)
+        (enqueued,) = await enqueuer.aenqueue(declared, options, [((), args)], place)
+        if place != request.service.store_name:
+            request.move_to(place)
         if isinstance(enqueued, JobRow) and isinstance(options.unique, Idempotent):
             check_same(enqueued, request.inspection.planned(declared, options, args))
     now = request.now()

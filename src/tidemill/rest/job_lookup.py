@@ -58,6 +58,7 @@ def _page(request: ApiRequest) -> bytes:
         limit=query.limit,
         cursor=query.cursor,
         sort=query.sort,
+        tiers=query.tiers or None,
         tenant=request.tenant,
         # Otherwise a search would reveal masked values.
         text_in_args=request.sees_secrets,
@@ -150,5 +151,6 @@ async def list_children(request: ApiRequest) -> Response:
 @routes.get("/api/jobs/{id}/why", role=Role.VIEWER, answer=Items[ReasonDocument])
 async def explain_job(request: ApiRequest) -> Response:
     """Explain why a job is not running, or how it ended; most important reason first."""
-    reasons = await request.read(request.inspection.why, await request.job_row(), request.now())
+    row = await request.job_row()
+    reasons = await request.read(request.inspection.why, row, request.now())
     return request.page([reason._asdict() for reason in reasons])

@@ -115,13 +115,20 @@ class JobsQuery(QueryModel):
         description="Text in the id, the task, a tag, the arguments (not for viewers) or the error; case-insensitive. A page "
         "may hold fewer items than requested, even none, and still have a `next`.",
     )
+    tiers: list[Annotated[str, Field(min_length=1)]] = Field(
+        [],
+        max_length=20,
+        description="`live` (the default), `tables` (also archived jobs in databases), `all` (also those in files), or names "
+        "of tiers; may be repeated.",
+    )
     sort: Literal["newest", "oldest"] = "newest"
     limit: Limit = 100
     cursor: Cursor = None
 
     def conditions(self) -> dict[str, Any]:
         """Return the arguments of ``app.jobs``."""
-        conditions = self.model_dump(exclude={"tenant", "sort", "limit", "cursor"}, exclude_defaults=True)
+        left_out = {"tenant", "sort", "limit", "cursor", "tiers"}
+        conditions = self.model_dump(exclude=left_out, exclude_defaults=True)
         if self.reference is not None:
             kind, _, id = self.reference.partition(":")
             conditions["reference"] = (kind, id)
@@ -271,8 +278,9 @@ class JobDocument(ProgressDocument):
     finished_at: Instant | None = None
     expires_at: Instant | None = None
     archived_at: Instant | None = Field(
-        None, description="Set if the job is in the archive and can no longer be changed."
+        None, description="Set if the job is in the archive; restore it to change it."
     )
+    tier: str | None = Field(None, description="Archive tier of an archived job.")
     timeout: float | None = None
     crashes: int
     worker: UUID | None = None

@@ -58,6 +58,11 @@ class QueryModel(NoQuery):
     tenant: str | None = Field(
         None, max_length=200, description="Restrict to this tenant; only for keys of all tenants."
     )
+    store: str | None = Field(
+        None,
+        max_length=200,
+        description="Address this store of the app, by its name; also the header `Tidemill-Store`.",
+    )
 
 
 class BodyModel(BaseModel):

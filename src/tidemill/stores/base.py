@@ -34,7 +34,7 @@ The conformance suite (``tidemill.testing.conformance``) checks these laws on ev
 
 Laws 15 to 17 (definitions, schedules and fires) are in ``stores.schedules``, law 18 (keys) with the audit in ``stores.access``,
 laws 19 to 21 (limits) in ``stores.limits``, laws 22 and 23 (statistics) in ``stores.stats``, law 24 (deployments) in
-``stores.releases``, and law 25 (large values) in ``stores.blobs``.
+``stores.schedules``, and law 25 (large values) in ``stores.blobs``.
 
 Batches may be empty, and then nothing happens. Duplicate ids in one batch, and duplicate lanes in one claim, are caller errors.
 """
@@ -67,10 +67,11 @@ from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
 from tidemill.domain.states import JobState
 from tidemill.stores.access import AuditStore, KeyStore
 from tidemill.stores.archive import ArchiveStore
+from tidemill.stores.archive_control import ArchiveControlStore
+from tidemill.stores.archive_files import ArchiveFileStore
 from tidemill.stores.blobs import BlobStore
 from tidemill.stores.limits import LimitRuleStore, LimitStore
-from tidemill.stores.releases import ReleaseStore
-from tidemill.stores.schedules import DefinitionStore, FireStore, ScheduleStore
+from tidemill.stores.schedules import DefinitionStore, FireStore, ReleaseStore, ScheduleStore
 from tidemill.stores.settings import SettingsStore
 from tidemill.stores.stats import OccupancyStore, StatsStore
 from tidemill.stores.step_pipeline import StepPipeline
@@ -428,6 +429,8 @@ class Store(
     LeaseStore,
     SettingsStore,
     ArchiveStore,
+    ArchiveFileStore,
+    ArchiveControlStore,
     DefinitionStore,
     ScheduleStore,
     FireStore,

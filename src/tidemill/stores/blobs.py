@@ -1,7 +1,7 @@
 """The blob part of the store contract: large arguments and results.
 
 Law 25. **A blob belongs to one job** and lives as long as a row or an archived document refers to it. ``delete`` and a finish that
-keeps nothing delete the blobs of their jobs. ``forget`` marks them as archived, and ``purge_archive`` undoes that. A blob that is not
+keeps nothing delete the blobs of their jobs. ``forget`` marks them as archived, and ``release_blobs`` undoes that. A blob that is not
 archived is an orphan if no job of its id is stored, or if it is the result of another execution than the job's last one. Rows that
 name a place outside the database stay until the caller has deleted the object there.
 """
@@ -51,8 +51,13 @@ class BlobStore(ABC):
         """Delete these blobs, whether or not something refers to them."""
 
     @abstractmethod
-    def drop_blobs(self, ids: Collection[UUID]) -> None:
-        """Delete the blobs of jobs that were deleted with all their documents; the sweep finds those outside the database.
+    def release_blobs(self, ids: Collection[UUID]) -> None:
+        """Mark the blobs of these jobs as no longer archived: the documents were purged, or the jobs were restored.
 
-        Whatever deletes archived documents from another store or from files calls this on the store of the jobs.
+        The next sweep deletes those that no stored job needs. Whatever purges documents, from this store, another one or
+        files, calls this on the store of the jobs.
         """
+
+    @abstractmethod
+    def drop_blobs(self, ids: Collection[UUID]) -> None:
+        """Delete the blobs of jobs that were erased with all their documents; the sweep finds those outside the database."""

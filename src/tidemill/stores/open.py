@@ -36,6 +36,12 @@ def open_store(url: str, *, clock: Clock | None = None, migrate: bool = False) -
             return _sqlite(url, clock)
         case "postgresql" | "postgres":
             return _postgres(url, migrate=migrate)
+        case "file" | "s3" | "gs" | "az":
+            raise BadSettings(
+                f"{scheme}:// holds archive files only; give live jobs one of {_KINDS}, "
+                f"and the files as stores={{'archive': '{scheme}://…'}}",
+                scheme=scheme,
+            )
         case "":
             raise BadSettings(f"not a store URL; expected one of {_KINDS}")
         case _:
@@ -77,3 +83,12 @@ def _postgres(url: str, *, migrate: bool) -> Store:
     from tidemill.stores.sql.postgres.store import PostgresStore
 
     return PostgresStore(PostgresDriver(read_settings(url), migrate=migrate))
+
+
+def create_sqlite_tables(store: Store) -> None:
+    """Create the tables of a new SQLite file now.
+
+    A user's transaction may lock the file later, and creating them would have to wait for it.
+    """
+    if store.schema().pending:
+        store.check()

@@ -1,4 +1,4 @@
-"""Ambient state of a call: current job, tenant and collecting block.
+"""Ambient state of a call: current job, tenant, store and collecting block.
 
 A collecting block keeps the jobs enqueued inside it until the job completes. The engine sets these values and the
 client reads them; neither imports the other.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from tidemill.domain.job import NewJob
@@ -31,6 +31,24 @@ class Ambient(Protocol):
 
     @property
     def tenant(self) -> str: ...
+
+    @property
+    def store_name(self) -> str | None:
+        """The name of the store that the job is in; None if its app has one store."""
+        ...
+
+    @property
+    def declared(self) -> Declared:
+        """The task of the job."""
+        ...
+
+
+class StoreScope(NamedTuple):
+    """A ``using_store`` block: the app that it belongs to, the chosen store, and the block around it."""
+
+    owner: object
+    name: str
+    outer: StoreScope | None
 
 
 class Collector(Protocol):
@@ -54,6 +72,7 @@ class Collector(Protocol):
 
 JOB: ContextVar[Ambient | None] = ContextVar("tidemill_job", default=None)
 TENANT: ContextVar[str | None] = ContextVar("tidemill_tenant", default=None)
+STORE: ContextVar[StoreScope | None] = ContextVar("tidemill_store", default=None)
 COLLECTOR: ContextVar[Collector | None] = ContextVar("tidemill_collector", default=None)
 
 
@@ -71,6 +90,14 @@ def current_tenant() -> str | None:
     return None if job is None else job.tenant
 
 
+def current_store(owner: object) -> str | None:
+    """Return the store that the innermost ``using_store`` block of this app names, if any."""
+    scope = STORE.get()
+    while scope is not None and scope.owner is not owner:
+        scope = scope.outer
+    return None if scope is None else scope.name
+
+
 def current_collector() -> Collector | None:
     """Return the innermost open block around this code, if any."""
     found = COLLECTOR.get()
@@ -81,7 +108,7 @@ def current_collector() -> Collector | None:
 class inside_job:  # noqa: N801
     """Context manager that runs its block as this job."""
 
-    __slots__ = ("_job", "_scope", "_token")
+    __slots__ = ("_job", "_scope", "_store_scope", "_token")
 
     def __init__(self, job: Ambient) -> None:
         self._job = job
@@ -89,8 +116,11 @@ class inside_job:  # noqa: N801
     def __enter__(self) -> None:
         self._token = JOB.set(self._job)
         self._scope = None if TENANT.get() is None else TENANT.set(None)
+        self._store_scope = None if STORE.get() is None else STORE.set(None)
 
     def __exit__(self, *_: object) -> None:
+        if self._store_scope is not None:
+            STORE.reset(self._store_scope)
         if self._scope is not None:
             TENANT.reset(self._scope)
         JOB.reset(self._token)
@@ -104,6 +134,16 @@ def tenant_scope(tenant: str) -> Iterator[None]:
         yield
     finally:
         TENANT.reset(token)
+
+
+@contextmanager
+def store_scope(owner: object, name: str) -> Iterator[None]:
+    """Run the block with this store as the current one of an app."""
+    token = STORE.set(StoreScope(owner, name, STORE.get()))
+    try:
+        yield
+    finally:
+        STORE.reset(token)
 
 
 def collecting(block: Collector) -> tuple[Collector | None, Token[Collector | None]]:

@@ -69,6 +69,7 @@ class TaskOptions:
     retry_delay: Callable[[Execution], Duration | None] | None = None
     aliases: tuple[str, ...] = ()  #: names under which older code stored jobs of this task
     extra: Extra = "refuse"  #: how to treat arguments of a stored job that the function does not have
+    store: str | None = None  #: name of the app's store that its jobs go to; None: the app chooses
     record: Record = Record.FULL  #: how much of an ended job is kept
 
     def __post_init__(self) -> None:
@@ -91,6 +92,7 @@ class TaskOptions:
             raise BadSettings(f"task {self.name}: extra is {self.extra!r}; choose {' or '.join(_EXTRAS)}")
         for alias in self.aliases:
             check_name("task", alias)
+        check_name("store", self.store or "default")
         check_unique(self.unique)
         for hook in ("should_retry", "retry_delay"):
             if (given := getattr(self, hook)) is not None and not callable(given):
@@ -162,6 +164,7 @@ class TaskKeywords(TypedDict, total=False):
     retry_delay: Callable[[Execution], Duration | None] | None
     aliases: Sequence[str]
     extra: Extra
+    store: str | None
     record: Record | Literal["full", "last", "none"]
 
 

@@ -17,8 +17,7 @@ from tidemill.domain.job import Details, Execution
 from tidemill.domain.job_requests import task_data
 from tidemill.domain.record import Record, stored_record
 from tidemill.errors import BadSettings, TaskNotFound
-from tidemill.tasks.codec import ArgumentsCodec, ResultCodec, arguments_codec, result_codec
-from tidemill.tasks.lenient_codec import LenientArguments
+from tidemill.tasks.codec import ArgumentsCodec, LenientArguments, ResultCodec, arguments_codec, result_codec
 from tidemill.tasks.options import TaskOptions
 
 C = TypeVar("C")

@@ -109,8 +109,9 @@ class Testing:
         hooks: Hooks = NO_HOOKS,
         connections: Connections | None = None,
         prepare: Callable[[], object] | None = None,
+        store_name: str | None = None,
     ) -> None:
-        self._connections = connections
+        self._connections, self._store_name = connections, store_name
         self._store, self._registry, self._prepare = store, registry, prepare
         self._events, self._hooks = events, hooks
         self.clock = clock
@@ -264,7 +265,15 @@ class Testing:
                     declared,
                     claim,
                     job,
-                    StoreOutlet(self._store, claim, self.clock, declared, self._connections, job.details),
+                    StoreOutlet(
+                        self._store,
+                        claim,
+                        self.clock,
+                        declared,
+                        self._connections,
+                        self._store_name,
+                        job.details,
+                    ),
                 )
             # The rules cancel an expired job that is released.
             self._write(claim, declared, Released("expired"))

@@ -28,11 +28,12 @@ class StoreOutlet:
         clock: Clock,
         declared: Declared,
         connections: Connections | None,
+        store_name: str | None = None,
         details: Details = NO_DETAILS,
     ) -> None:
         self._details = details
         self._store, self._claim, self._clock, self.declared = store, claim, clock, declared
-        self.connections = connections
+        self.connections, self.store_name = connections, store_name
         self.completes = False  #: a user's transaction may have completed the job
         self._began = clock.monotonic()
         self._lost = threading.Event()

@@ -93,17 +93,29 @@ class WebRequest:
             raise Problem(404, None, f"{self.path[name][:100]!r} is not an id") from None
 
     async def job_row(self) -> JobRow:
-        """Return the job in the path. A job of another tenant is not found, as if it did not exist."""
+        """Return the job in the path. A job of another tenant is not found, as if it did not exist.
+
+        If it is in another store of the app and the request chose none, the request continues in that store.
+        """
         id = self.id()
         row = await self.service.job_loader.get(id, tenant=self.tenant)
-        # The job may be in the archive.
-        if row is None:
-            row = await self.read(self.inspection.job, id, tenant=self.tenant)
-        return row
+        # The job may be in the archive, or in another store.
+        if row is not None:
+            return row
+        found, store = await self.read(self.inspection.find_job, id, tenant=self.tenant)
+        if store != self.service.store_name:
+            self.move_to(store)
+        return found
+
+    def move_to(self, name: str) -> None:
+        """Continue in another store of the app."""
+        self.service = self.service.at(name)
+        self.app, self.inspection = self.service.app, self.service.inspection
 
     async def job(self) -> Job[Any]:
         """Return the job in the path as a handle."""
-        return self.inspection.handle(await self.job_row())
+        row = await self.job_row()  # may continue in another store
+        return self.inspection.handle(row)
 
     # Client calls ------------------------------------------------------------------------------------------------------
 

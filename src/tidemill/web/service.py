@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from tidemill.client.core import Client, client_of
@@ -20,26 +21,65 @@ if TYPE_CHECKING:
 
 
 class Service:
-    """The shared components of one API. They are closed with the app, or earlier."""
+    """The shared components of one API. They are closed with the app, or earlier.
+
+    ``at`` returns the service of another store of the app, with its own client, caches and change hints. Threads,
+    permissions and limits are shared.
+    """
 
     def __init__(self, app: App, settings: ApiSettings, auth: Auth) -> None:
-        self.app = app
         self.settings = settings
-        self.client: Client = client_of(app)
-        self.guard = Guard(settings, auth, app.clock, self.client.tenant)
-        self.inspection = Inspection(self.client)
         self.threads = Threads(settings.threads, settings.max_waiting)
         self.stopping = Shutdown()
+        self.streams_of: Counter[Identity] = Counter()
+        self.openapi: dict[str, Any] = {}
+        self._use(app)
+        self.guard = Guard(settings, auth, app.clock, self.client.tenant)
+        self._root = self
+        self._others: dict[str, Service] = {}
+        self.client.at_close(self.close)
+
+    def _use(self, app: App) -> None:
+        """Create the components that belong to the store which this app addresses."""
+        self.app = app
+        self.client: Client = client_of(app)
+        self.inspection = Inspection(self.client)
         self.changes = self.inspection.changes()
         self.job_loader = JobLoader(self.inspection, self.threads)
         self.list_throttle = ListThrottle(
-            self.threads, settings.lists, settings.threads + settings.max_waiting
+            self.threads, self.settings.lists, self.settings.threads + self.settings.max_waiting
         )
-        self.streams = 0
-        self.streams_of: Counter[Identity] = Counter()
         self.checked: tuple[float, str | None] | None = None  #: time and error code of the last store check
-        self.openapi: dict[str, Any] = {}
-        self.client.at_close(self.close)
+
+    @property
+    def streams(self) -> int:
+        """The number of open event streams, over all stores."""
+        return self.streams_of.total()
+
+    @property
+    def store_name(self) -> str:
+        """The name of the store that this service reads."""
+        return self.client.store_name(None)
+
+    @property
+    def has_several_stores(self) -> bool:
+        """Whether the app has a choice of stores."""
+        return not self.client.placement.is_single
+
+    @property
+    def is_pinned(self) -> bool:
+        """Whether a request has chosen this service's store."""
+        return self.client.placement.fixed is not None
+
+    def at(self, name: str) -> Service:
+        """Return the service of this store, or raise ``BadSettings``."""
+        root = self._root
+        found = root._others.get(name)
+        if found is None:
+            found = copy(root)
+            found._use(root.app.at_store(name))
+            root._others[name] = found
+        return found
 
     def stop(self) -> None:
         """End every stream, so that the server can shut down gracefully. Safe to call from a signal handler."""
@@ -48,5 +88,6 @@ class Service:
     def close(self) -> None:
         """Stop all threads. Closing twice is harmless."""
         self.stop()
-        self.changes.close()
+        for service in (self, *self._others.values()):
+            service.changes.close()
         self.threads.close()

@@ -12,6 +12,7 @@ import hmac
 import os
 import secrets
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote, unquote
 
 from itsdangerous import BadData, URLSafeTimedSerializer
 from starlette.requests import Request
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 COOKIE = "tidemill_session"
 MESSAGE = "tidemill_said"
 THEME = "tidemill_theme"
+STORE = "tidemill_store"
 LASTS = 12 * 60 * 60
 """Lifetime of a session in seconds."""
 
@@ -134,6 +136,14 @@ class Sessions:
         """Return the theme: light, dark, or the system's."""
         theme = request.cookies.get(THEME, "")
         return theme if theme in THEMES else THEMES[0]
+
+    def chosen_store(self, request: Request) -> str | None:
+        """Return the store that the user chose last."""
+        return unquote(request.cookies.get(STORE, "")) or None
+
+    def remember_store(self, response: Response, request: Request, name: str) -> None:
+        if self.chosen_store(request) != name:
+            self._set(response, request, STORE, quote(name), 365 * 24 * 60 * 60)
 
     def set_theme(self, response: Response, request: Request, theme: str) -> None:
         self._set(response, request, THEME, theme, 365 * 24 * 60 * 60)

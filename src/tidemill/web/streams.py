@@ -107,12 +107,10 @@ class EventStream(Response):
             )
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         if not self._head:
-            service.streams += 1
             own[self._identity] += 1
             try:
                 await self._stream(receive, send)
             finally:
-                service.streams -= 1
                 own[self._identity] -= 1
                 if not own[self._identity]:
                     del own[self._identity]

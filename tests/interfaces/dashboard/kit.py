@@ -151,9 +151,11 @@ class House:
 
 
 @contextlib.contextmanager
-def house(url: str = "memory://", **settings: Any) -> Iterator[House]:
-    """A site over a store."""
-    with App(url, migrate=True) as app:
+def house(
+    url: str = "memory://", *, stores: dict[str, str] | None = None, **settings: Any
+) -> Iterator[House]:
+    """A site over a store, or over several named ones."""
+    with App(None if stores else url, stores=stores, migrate=True) as app:
         declare(app)
         with contextlib.closing(House(app, **settings)) as made:
             yield made

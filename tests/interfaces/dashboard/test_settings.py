@@ -166,3 +166,16 @@ def test_a_key_of_another_tenant_is_not_found(shop: House) -> None:
     person.open(f"/settings/keys/revoke?id={made.key.id}", 404)
     assert person.post("/settings/keys/revoke", id=made.key.id).status_code == 404
     assert shop.app.keys.identify(made.secret) is not None
+
+
+def test_retention_is_shown_and_can_be_run_by_administrators(shop: House) -> None:
+    viewed = shop.person("viewer").open("/settings")
+    assert "on, every 1 h" in words(viewed)
+    assert "Run now" not in viewed
+    assert "completed default" in words(viewed)
+    admin = shop.person("admin")
+    after = words(admin.send("/settings", "/settings/archive"))
+    assert "0 jobs were archived." in after
+    assert "Latest runs" in after
+    assert shop.app.archive.status().last is not None
+    assert "Retention" not in words(shop.person("admin", "acme").open("/settings").partition("<main")[2])

@@ -163,9 +163,11 @@ class Site:
 
 
 @contextlib.contextmanager
-def site(url: str = "memory://", *, stranger: bool = True, **settings: Any) -> Iterator[Site]:
+def site(
+    url: str = "memory://", *, stranger: bool = True, stores: dict[str, str] | None = None, **settings: Any
+) -> Iterator[Site]:
     """An API over a store, by default with the data of a stranger tenant."""
-    with App(url, migrate=True) as app:
+    with App(None if stores else url, stores=stores, migrate=True) as app:
         declare(app)
         if stranger:
             furnish(app, STRANGER)

@@ -72,7 +72,7 @@ def test_an_archived_job_is_read_like_any_other_job(ended: Site) -> None:
         refused = problem(ended.call("POST", f"{path}/{verb}"), 409, "illegal_transition")
         assert "it was archived" in refused["detail"]
     refused = problem(ended.call("DELETE", path, role="admin"), 409, "illegal_transition")
-    assert "archived jobs cannot be changed" in refused["detail"]
+    assert "restore it first" in refused["detail"]
 
 
 def test_the_event_stream_of_an_archived_job_ends_at_once() -> None:
@@ -116,3 +116,28 @@ def test_a_second_archive_run_at_the_same_time_gets_409(shop: Site) -> None:
     problem(run(shop), 409, "archive_running")
     store.release(LEASE, holder, lease.term)
     assert run(shop).status_code == 200
+
+
+def test_retention_is_shown_with_its_policies_and_runs(ended: Site) -> None:
+    status = fits("/api/archive", ended.get("/api/archive", tenant="*"))
+    assert (status["enabled"], status["interval"], status["runs"]) == (True, 3600.0, [])
+    run(ended, {"older_than": 0})
+    status = fits("/api/archive", ended.get("/api/archive", tenant="*"))
+    assert [each["archived"] for each in status["runs"]] == [4]
+    assert {each["name"]: each["archived"] for each in status["policies"] if each["archived"]} == {
+        "completed": 2,
+        "failed": 2,
+    }
+    assert ended.call("GET", "/api/archive", tenant="acme").status_code == 403
+
+
+def test_the_policy_of_a_job_is_explained(ended: Site) -> None:
+    (job,) = [each for each in ended.get("/api/jobs")["items"] if each["task"] == "fail"]
+    path = f"/api/archive/explain/{job['id']}"
+    choice = fits("/api/archive/explain/{id}", ended.get(path))
+    assert (choice["policy"], choice["tier"], choice["to_tier"]) == ("failed", "live", "archive")
+    assert [each["policy"] for each in choice["considered"] if each["applies"]] == ["failed"]
+    assert choice["text"][-1].startswith("it moves to tier archive of store archive on ")
+    problem(ended.call("GET", path, tenant="other"), 404, "job_not_found")
+    run(ended, {"older_than": 0})
+    assert ended.get(path)["tier"] == "archive"

@@ -71,25 +71,31 @@ class BoundTask(Generic[P, R, C]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Enqueue one job; returns when the job is durable."""
-        (job,) = self._client.enqueuer.enqueue(self._declared, self._call, [(args, kwargs)])
-        return Job(self._client, job, self._call.store)
+        enqueuer = self._client.enqueuer
+        place = enqueuer.place(self._declared, self._call)
+        (job,) = enqueuer.enqueue(self._declared, self._call, [(args, kwargs)], place)
+        return Job(self._client, job, place)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Enqueue one job asynchronously; concurrent calls share a commit."""
-        (job,) = await self._client.enqueuer.aenqueue(self._declared, self._call, [(args, kwargs)])
-        return Job(self._client, job, self._call.store)
+        enqueuer = self._client.enqueuer
+        place = enqueuer.place(self._declared, self._call)
+        (job,) = await enqueuer.aenqueue(self._declared, self._call, [(args, kwargs)], place)
+        return Job(self._client, job, place)
 
     def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Job[R]]:
         """Enqueue many jobs, one for each dictionary of arguments; all of them or none."""
-        found = self._client.enqueuer.enqueue(self._declared, self._call, [((), call) for call in calls])
-        return [Job(self._client, job, self._call.store) for job in found]
+        enqueuer = self._client.enqueuer
+        place = enqueuer.place(self._declared, self._call)
+        found = enqueuer.enqueue(self._declared, self._call, [((), call) for call in calls], place)
+        return [Job(self._client, job, place) for job in found]
 
     async def aenqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Job[R]]:
         """Enqueue many jobs asynchronously; all of them or none."""
-        found = await self._client.enqueuer.aenqueue(
-            self._declared, self._call, [((), call) for call in calls]
-        )
-        return [Job(self._client, job, self._call.store) for job in found]
+        enqueuer = self._client.enqueuer
+        place = enqueuer.place(self._declared, self._call)
+        found = await enqueuer.aenqueue(self._declared, self._call, [((), call) for call in calls], place)
+        return [Job(self._client, job, place) for job in found]
 
     def using(self, **options: Unpack[CallKeywords]) -> BoundTask[P, R, C]:
         """Return a copy of this task with these options for its jobs; other options stay unchanged."""

@@ -17,8 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
+from tidemill.archive.contents import read_archived
 from tidemill.client.access import enqueued_entries, who
-from tidemill.client.archive import read_archived
 from tidemill.client.enqueue.batcher import AsyncBatcher, Batcher
 from tidemill.client.enqueue.limit_cache import LimitCache
 from tidemill.client.enqueue.options import NO_OPTIONS, CallOptions, Template
@@ -101,18 +101,21 @@ class Enqueuer:
         self._client = client
         self._hooks, self._events = client.hooks, client.events
         self._monotonic = client.clock.monotonic
+        placement = client.placement
+        self._only = placement.default if placement.is_single else None  # the name, if there is one store
         self._lock = threading.Lock()
-        self._limits: dict[str | None, LimitCache] = {}
-        self._batchers: dict[str | None, Batcher] = {}
-        self._async_batchers: dict[str | None, AsyncBatcher] = {}
-        self._orders: dict[tuple[int, str | None], Order] = {}
+        self._limits: dict[str, LimitCache] = {}
+        self._batchers: dict[str, Batcher] = {}
+        self._async_batchers: dict[str, AsyncBatcher] = {}
+        self._orders: dict[tuple[int, str | None, str], Order] = {}
 
     def limits(self, store: str | None) -> LimitCache:
         """Return the cached limits of that store."""
-        found = self._limits.get(store)
+        name = self._client.store_name(store)
+        found = self._limits.get(name)
         if found is None:
-            made = LimitCache(self._client.store(store), self._client.clock, self._client.rules)
-            found = self._limits.setdefault(store, made)
+            made = LimitCache(self._client.store(name), self._client.clock, self._client.rules)
+            found = self._limits.setdefault(name, made)
         return found
 
     def forget_limits(self) -> None:
@@ -122,30 +125,55 @@ class Enqueuer:
 
     # From a call -------------------------------------------------------------------------------------------------------
 
-    def enqueue(self, declared: Declared, call: CallOptions, calls: Sequence[Call]) -> list[JobRow | NewJob]:
-        """Store the jobs of these calls and return them, or the existing jobs that hold their unique keys."""
+    def place(self, declared: Declared, call: CallOptions) -> str:
+        """Return the name of the store that the jobs of a call go to."""
+        if self._only is not None and call.store is None:
+            return self._only
+        return self._client.placement.place(declared, call.store, call.tenant)
+
+    def enqueue(
+        self, declared: Declared, call: CallOptions, calls: Sequence[Call], place: str | None = None
+    ) -> list[JobRow | NewJob]:
+        """Store the jobs of these calls and return them, or the existing jobs that hold their unique keys.
+
+        ``place`` is the store that the caller got from the method ``place``, if it needed the name.
+        """
+        place = place or self.place(declared, call)
         if call.connection is not None:
-            look_on(call.connection, self._client.store(call.store))
-        order = self._order(declared, call, len(calls))
+            look_on(call.connection, self._client.store(place))
+        order = self._order(declared, call, len(calls), place)
         if order.route is ROUTES["stream"]:
-            return self._stream(order, calls)
-        jobs = self._built(order, calls)
-        return self._run(order, jobs) if jobs else []
+            answer = self._stream(order, calls)
+        else:
+            jobs = self._built(order, calls)
+            answer = self._run(order, jobs) if jobs else []
+        if self._only is None and self._client.placement.is_unchecked(place):
+            self._client.placement.warn_unserved(place, self._client.pin)
+        return answer
 
     def build(self, declared: Declared, call: CallOptions, calls: Sequence[Call]) -> list[NewJob]:
         """Return the jobs that ``enqueue`` would store, without storing them."""
-        return self._built(self._order(declared, call, len(calls)), calls)
+        return self._built(self._order(declared, call, len(calls), self.place(declared, call)), calls)
 
     async def aenqueue(
-        self, declared: Declared, call: CallOptions, calls: Sequence[Call]
+        self, declared: Declared, call: CallOptions, calls: Sequence[Call], place: str | None = None
     ) -> list[JobRow | NewJob]:
         """Async version of ``enqueue``. Middleware runs in a thread, so that it cannot block the event loop.
 
         Context managers of hooks are entered here, in the caller's own context.
         """
+        place = place or self.place(declared, call)
+        answer = await self._aenqueue(declared, call, calls, place)
+        if self._only is None and self._client.placement.is_unchecked(place):
+            await self._client.in_thread(self._client.placement.warn_unserved, place, self._client.pin)
+        return answer
+
+    async def _aenqueue(
+        self, declared: Declared, call: CallOptions, calls: Sequence[Call], place: str
+    ) -> list[JobRow | NewJob]:
         if call.connection is not None:
-            await alook_on(call.connection, self._client.store(call.store))
-        order = self._order(declared, call, len(calls), streams=False)
+            await alook_on(call.connection, self._client.store(place))
+        order = self._order(declared, call, len(calls), place, streams=False)
         if order.limits.asks():
             jobs = await asyncio.to_thread(self._built, order, calls)
         else:
@@ -171,27 +199,31 @@ class Enqueuer:
             return answer
         return await asyncio.to_thread(around, chain, step, lambda: _written(order, stamped(step)))
 
-    def _order(self, declared: Declared, call: CallOptions, number: int, *, streams: bool = True) -> Order:
+    def _order(
+        self, declared: Declared, call: CallOptions, number: int, place: str, *, streams: bool = True
+    ) -> Order:
         """Choose the route of a call; the choice is cached for single jobs that depend on nothing but their task."""
         plain = call is NO_OPTIONS and number == 1 and JOB.get() is None and COLLECTOR.get() is None
         if not plain or "opentelemetry.trace" in sys.modules:
-            return self._new_order(declared, call, number, streams=streams)
-        key = (id(declared), TENANT.get())
+            return self._new_order(declared, call, number, place, streams=streams)
+        key = (id(declared), TENANT.get(), place)
         order = self._orders.get(key)
         if order is None or order.declared is not declared:
-            order = self._new_order(declared, call, number, streams=streams)
+            order = self._new_order(declared, call, number, place, streams=streams)
             if order.by is None:
                 if len(self._orders) >= MOST_ORDERS:
                     self._orders.clear()
                 self._orders[key] = order
         return order
 
-    def _new_order(self, declared: Declared, call: CallOptions, number: int, *, streams: bool) -> Order:
+    def _new_order(
+        self, declared: Declared, call: CallOptions, number: int, place: str, *, streams: bool
+    ) -> Order:
         client = self._client
-        block = collector_for(client, declared, call)
+        block = collector_for(client, declared, call, place)
         by = audited_by(declared, call)
         unique: Unique | None = call.given("unique", declared.options.unique)
-        limits = self.limits(call.store)
+        limits = self.limits(place)
         if block is not None:
             name = "follow_up"
         elif call.connection is not None:
@@ -209,13 +241,13 @@ class Enqueuer:
             declared,
             call,
             ROUTES[name],
-            client.store(call.store),
+            client.store(place),
             limits,
             Template(declared, call, tenant=client.tenant, limits=client.limits, clock=client.clock),
             by,
             block,
-            self._batcher(call.store) if name == "single" else None,
-            self._async_batcher(call.store) if name == "single" else None,
+            self._batcher(place) if name == "single" else None,
+            self._async_batcher(place) if name == "single" else None,
             declared.options.is_limited,
         )
 
@@ -383,28 +415,29 @@ class Enqueuer:
 
         A job that left nothing behind was equal to the given one, and has completed.
         """
-        kept = self._client.stores.get("archive", store).archived([holder], tenant=ALL_TENANTS)
-        if not kept and declared.record(job.details) is Record.NONE:
+        copies = store.archived([holder], tenant=ALL_TENANTS)
+        kept = copies[0] if copies else self._client.archived(holder, tenant=ALL_TENANTS, store=None)
+        if kept is None and declared.record(job.details) is Record.NONE:
             seen = snapshot(job._replace(id=holder), self._client.clock.now())
             return replace(seen, state=JobState.COMPLETED, reason="completed; record='none' keeps nothing")
-        if not kept:
+        if kept is None:
             raise JobExists(
                 f"job {holder} of task {job.task}, which is no longer stored, holds the same unique key until its window ends",
                 id=holder,
                 task=job.task,
             )
-        return read_archived(kept[0])
+        return read_archived(kept)
 
     # Group commit ------------------------------------------------------------------------------------------------------
 
-    def _batcher(self, store: str | None) -> Batcher:
+    def _batcher(self, store: str) -> Batcher:
         with self._lock:
             found = self._batchers.get(store)
             if found is None:
                 found = self._batchers[store] = Batcher(partial(put, self._client.store(store)))
             return found
 
-    def _async_batcher(self, store: str | None) -> AsyncBatcher:
+    def _async_batcher(self, store: str) -> AsyncBatcher:
         with self._lock:
             found = self._async_batchers.get(store)
             if found is None:
@@ -498,7 +531,7 @@ a schedule or a definition. ``backfill``: the missed fires of a schedule.
 # Conditions and writes that routes share -------------------------------------------------------------------------------
 
 
-def collector_for(client: Client, declared: Declared, call: CallOptions) -> Collector | None:
+def collector_for(client: Client, declared: Declared, call: CallOptions, place: str) -> Collector | None:
     """Return the block that collects this call's jobs; None if they go to a store or to the user's connection.
 
     Raises ``UsageError`` for a call that cannot be stored with the running job's completion.
@@ -519,9 +552,9 @@ def collector_for(client: Client, declared: Declared, call: CallOptions) -> Coll
             f"{declared.name} is a task of another app than {running.name}, the running job; enqueue it outside"
             " ctx.transaction()"
         )
-    if client.store(call.store) is not client.store(None):
+    if client.store(place) is not client.store(client.placement.of_job()):
         raise UsageError(
-            f"{declared.name} goes to the store {call.store!r}, which is not the store of the running job;"
+            f"{declared.name} goes to the store {place!r}, which is not the store of the running job;"
             " enqueue it outside ctx.transaction()"
         )
     rule: Unique | None = call.given("unique", declared.options.unique)

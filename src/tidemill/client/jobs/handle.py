@@ -17,9 +17,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from tidemill.archive.contents import read_executions, read_logs
 from tidemill.client._base import async_twin
 from tidemill.client.access import note
-from tidemill.client.archive import read_executions, read_logs
 from tidemill.client.jobs.actions import cancel_descendants, change_batch, check_change, unchangeable
 from tidemill.client.jobs.known_job import KnownJob
 from tidemill.client.jobs.why import Reason, explain
@@ -39,6 +39,7 @@ from tidemill.errors import (
     JobFailed,
     JobNotFound,
     ResultNotKept,
+    StoreUnavailable,
     TidemillError,
     UsageError,
     WaitTimeout,
@@ -176,7 +177,8 @@ class Job(KnownJob[R]):
         """Return why the job is not running, or how it ended; the most important reason first."""
         self.refresh()
         store = self._client.store(self._store)
-        return explain(store, self._row, self._client.pin or store.now())
+        name = None if self._client.placement.is_single else self._store
+        return explain(store, self._row, self._client.pin or store.now(), name)
 
     awhy = async_twin(why)
 
@@ -315,15 +317,25 @@ class Job(KnownJob[R]):
         return self._client.archived(self.id, tenant=self.tenant, store=self._store)
 
     def children(self) -> list[Job[Any]]:
-        """Return the jobs that this job enqueued, in enqueue order."""
+        """Return the jobs that this job enqueued, in enqueue order; those in its own store come first."""
         where = JobFilter(self.tenant, parent_id=self.id)
         found: list[Job[Any]] = []
+        for name in self._client.placement.nearest(self._store):
+            try:
+                found += self._children_in(name, where)
+            except StoreUnavailable as error:
+                if name == self._store:
+                    raise
+                _log.warning("children of job %s in the store %r are not listed: %s", self.id, name, error)
+        return found
+
+    def _children_in(self, name: str, where: JobFilter) -> Iterator[Job[Any]]:
         after: str | None = None
         while True:
-            page = self._client.store(self._store).jobs(where, sort=Sort.OLDEST, limit=1000, after=after)
-            found += [Job(self._client, row, self._store) for row in page.items]
+            page = self._client.store(name).jobs(where, sort=Sort.OLDEST, limit=1000, after=after)
+            yield from (Job(self._client, row, name) for row in page.items)
             if page.next is None:
-                return found
+                return
             after = page.next
 
     achildren = async_twin(children)
@@ -332,9 +344,9 @@ class Job(KnownJob[R]):
         """Return the job that enqueued this one, if any."""
         if self.parent_id is None:
             return None
-        return Job(
-            self._client, self._client.get(self.parent_id, tenant=self.tenant, store=self._store), self._store
-        )
+        names = self._client.placement.nearest(self._store)
+        row, name = self._client.find_in(names, self.parent_id, tenant=self.tenant)
+        return Job(self._client, row, name)
 
     aparent = async_twin(parent)
 
@@ -343,8 +355,8 @@ class Job(KnownJob[R]):
     def cancel(self, reason: str | None = None, *, children: bool = False) -> Job[R]:
         """Cancel the job, or ask its worker to stop it if a worker holds it.
 
-        With ``children``, also cancel all of its descendants: the jobs that it enqueued, the jobs that those enqueued,
-        and so on. In that case the job itself may already have ended.
+        With ``children``, also cancel all of its descendants in the same store: the jobs that it enqueued, the jobs
+        that those enqueued, and so on. In that case the job itself may already have ended.
         """
         check_text("reason", reason)
         store, reason = self._client.store(self._store), reason or "cancelled"
@@ -496,7 +508,7 @@ class Job(KnownJob[R]):
         if self.archived_at is not None:
             raise IllegalTransition(
                 f"cannot {verb} job {self.id}: it was archived {self.archived_at:%Y-%m-%d %H:%M} UTC; "
-                "archived jobs cannot be changed, enqueue a new job instead",
+                "restore it first with app.archive.restore",
                 id=self.id,
             )
 

@@ -28,7 +28,8 @@ class KnownJob(Generic[R]):
     def __init__(self, client: Client, seen: JobRow | NewJob, store: str | None = None) -> None:
         self._client = client
         self._seen = seen
-        self._store = store
+        # Captured now: the store that calls address may be another one when the handle is used.
+        self._store = store or client.placement.current()
 
     @property
     def _row(self) -> JobRow:
@@ -61,6 +62,11 @@ class KnownJob(Generic[R]):
     @property
     def tenant(self) -> str:
         return self._row.tenant
+
+    @property
+    def store_name(self) -> str:
+        """The name of the app's store that the job is in."""
+        return self._store
 
     @property
     def queue(self) -> str:
@@ -220,6 +226,11 @@ class KnownJob(Generic[R]):
     def archived_at(self) -> datetime | None:
         """When the job was archived; None for a live job. An archived job is read-only."""
         return self._row.archived_at
+
+    @property
+    def tier(self) -> str | None:
+        """The archive tier of an archived job; None for a live job."""
+        return self._row.tier
 
     @property
     def ended(self) -> bool:

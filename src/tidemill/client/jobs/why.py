@@ -134,8 +134,16 @@ class WhyInput:
     switched_off: Setting | None = None  #: the setting that stops all workers from claiming
 
 
-def explain(store: Store, job: JobRow, now: datetime) -> list[Reason]:
-    """Return why this job is not running, or how it ended."""
+def explain(store: Store, job: JobRow, now: datetime, store_name: str | None = None) -> list[Reason]:
+    """Return why this job is not running, or how it ended. ``store_name`` is given if the app has several stores."""
+    found = _explain(store, job, now)
+    if store_name is None:
+        return found
+    text = f"No living worker serves the store {store_name!r}; start one with --stores {store_name}."
+    return [reason._replace(text=text) if reason.code == "no_workers" else reason for reason in found]
+
+
+def _explain(store: Store, job: JobRow, now: datetime) -> list[Reason]:
     if job.state in ENDED or job.state is JobState.REVIEW_NEEDED:
         return reasons(job, WhyInput(), now)
     workers = store.workers()

@@ -70,7 +70,7 @@ class _PsycopgAdapter:
             )
 
     def _adapted(self, cursor: Any) -> Any:
-        from tidemill.stores.sql.postgres.arrays import DUMPERS
+        from tidemill.stores.sql.postgres.values import DUMPERS
 
         for kind, dumper in DUMPERS:
             cursor.adapters.register_dumper(kind, dumper)  # registered for this cursor only

@@ -126,14 +126,32 @@ class Schedules(TenantApi):
         scope: str | None = None,
         enabled: bool = True,
         tenant: str | None = None,
+        store: str | None = None,
         **options: Any,
     ) -> Schedule:
-        """Create a schedule of a task (or its name), or of a definition, after checking all of its values."""
+        """Create a schedule of a task (or its name), or of a definition, after checking all of its values.
+
+        It is stored where the jobs of its task go, or in ``store``. A definition's schedule is stored in the current
+        store, or in ``store``, which has to be that of the definition.
+        """
         row = self.value(
             task, trigger, key, args=args, timezone=timezone, misfire=misfire, overlap=overlap, calendar=calendar,
             exclude=exclude, scope=scope, tenant=tenant, **options,
         )  # fmt: skip
         row = replace(row, enabled=enabled)
+        return self._at(self._place_of(row, store))._add(row)
+
+    def _place_of(self, row: ScheduleRow, store: str | None) -> str:
+        """Return the store of a new schedule."""
+        if row.definition_id is not None:
+            return self._client.store_name(store)
+        return self._client.placement.place(self._client.registry.get(row.task), store, row.tenant)
+
+    def _at(self, place: str) -> Schedules:
+        return self if place == self._client.store_name(None) else Schedules(self._client.at(place))
+
+    def _add(self, row: ScheduleRow) -> Schedule:
+        key = row.key
         with self._store.transaction():
             if self._store.put_schedules([row], now=self._pin):
                 raise ScheduleExists(

@@ -8,7 +8,7 @@ has reconciled, the others find nothing to change.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -51,6 +51,14 @@ class Reconciled:
     refused: tuple[str, ...] = ()
     newer: str | None = None
 
+    @staticmethod
+    def combined(parts: Sequence[Reconciled]) -> Reconciled:
+        """Add up the results of several stores."""
+        names = ("added", "updated", "disabled", "conflicts", "refused")
+        keys = {name: tuple(key for part in parts for key in getattr(part, name)) for name in names}
+        newer = next((part.newer for part in parts if part.newer is not None), None)
+        return Reconciled(**keys, unchanged=sum(part.unchanged for part in parts), newer=newer)
+
 
 @dataclass(slots=True)
 class _Plan:
@@ -77,22 +85,39 @@ class Declarations:
 
     def __init__(self, client: Client, schedules: Schedules) -> None:
         self._client, self._schedules = client, schedules
-        self._declared: dict[tuple[str, str], ScheduleRow] = {}
+        self._all: dict[tuple[str, str, str], ScheduleRow] = {}  # by store, tenant and key
         self._stale = True
         self._recorded = False  # whether the store keeps a release record for this app
         self._warned = self._warned_of_limits = False
 
-    def add(self, task: Any, trigger: Any, key: str, **options: Any) -> ScheduleRow:
+    def at(self, client: Client, schedules: Schedules) -> Declarations:
+        """Return the same declarations for a client of another store."""
+        other = Declarations(client, schedules)
+        other._all = self._all
+        return other
+
+    @property
+    def _declared(self) -> dict[tuple[str, str], ScheduleRow]:
+        """The schedules of the store that the client addresses, by tenant and key."""
+        here = self._client.store_name(None)
+        return {
+            (tenant, key): schedule for (store, tenant, key), schedule in self._all.items() if store == here
+        }
+
+    def add(
+        self, task: Any, trigger: Any, key: str, *, store: str | None = None, **options: Any
+    ) -> ScheduleRow:
         """Declare a schedule: check it now, and store it when a worker starts."""
         schedule = replace(self._schedules.value(task, trigger, key, **options), source=Source.CODE)
-        known = self._declared.get((schedule.tenant, schedule.key))
+        place = self._client.placement.place(self._client.registry.get(schedule.task), store, schedule.tenant)
+        known = self._all.get((place, schedule.tenant, schedule.key))
         if known is not None and not same_rules(known, schedule):
             raise ScheduleExists(
                 f"two schedules of tenant {schedule.tenant} are declared as {schedule.key!r}; give one of them another key=",
                 key=schedule.key,
                 tenant=schedule.tenant,
             )
-        self._declared[schedule.tenant, schedule.key] = schedule
+        self._all[place, schedule.tenant, schedule.key] = schedule
         self._stale = True
         return schedule
 
@@ -120,16 +145,14 @@ class Declarations:
 
         Nothing is stored there yet, and the schedules fire from the new clock's current time onwards.
         """
-        kept = self._declared, self._stale, self._recorded, self._warned, self._warned_of_limits
+        kept = self._all, self._stale, self._recorded, self._warned, self._warned_of_limits
         now = self._client.clock.now()
-        self._declared = {
-            place: replace(dated(schedule, now), id=new_id()) for place, schedule in kept[0].items()
-        }
+        self._all = {place: replace(dated(schedule, now), id=new_id()) for place, schedule in kept[0].items()}
         self._stale, self._recorded, self._warned, self._warned_of_limits = True, False, False, False
         try:
             yield
         finally:
-            self._declared, self._stale, self._recorded, self._warned, self._warned_of_limits = kept
+            self._all, self._stale, self._recorded, self._warned, self._warned_of_limits = kept
 
     def reconcile_changes(self, app: str | None, deployment: Callable[[], Deployment]) -> None:
         """Reconcile if a schedule was declared since the last reconciliation."""
@@ -297,13 +320,11 @@ class Declarations:
         note(store, f"schedule.{verb}", *place, before=was, after=now, by=named() or "app", now=pin)
 
     def _gone(self, rows: Any, app: str | None) -> list[ScheduleRow]:
+        declared = self._declared
         return [
             row
             for row in rows
-            if app is not None
-            and row.enabled
-            and _is_of(row, app)
-            and (row.tenant, row.key) not in self._declared
+            if app is not None and row.enabled and _is_of(row, app) and (row.tenant, row.key) not in declared
         ]
 
     def _report(self, done: Reconciled) -> None:

@@ -62,6 +62,7 @@ class Definitions(TenantApi):
         version: int | None = None,
         by: str | None = None,
         tenant: str | None = None,
+        store: str | None = None,
         **settings: Any,
     ) -> Definition:
         """Create a definition, or save the next version of an existing one. Omitted values stay unchanged.
@@ -74,9 +75,24 @@ class Definitions(TenantApi):
 
         ``on_busy`` decides about a job above that limit. ``"queue"`` makes it wait; ``"refuse"``, for
         ``max_concurrent=1``, refuses a second job until the first one has ended.
+
+        A new definition is stored where the jobs of its task go, or in ``store``.
         """
         check_key("definition", key)
         whose = self._tenant(tenant)
+        place, here = self._place_of(key, task, whose, store), self._client.store_name(None)
+        if place != here:
+            return Definitions(self._client.at(place)).save(
+                key,
+                task,
+                args=args,
+                name=name,
+                owner=owner,
+                version=version,
+                by=by,
+                tenant=tenant,
+                **settings,
+            )
         found = self._living(key, whose)
         if version is not None and version != (0 if found is None else found.version):
             raise _changed(key, whose, found)
@@ -102,6 +118,15 @@ class Definitions(TenantApi):
             if value is not None:
                 changes[field] = _words(field, value)
         return self._put("saved", found, replace(base, **changes), by)
+
+    def _place_of(self, key: str, task: Any, tenant: str, store: str | None) -> str:
+        """Return the store of a definition: the given one, the one that has it already, or that of its task."""
+        here = self._client.store_name(None)
+        if store is not None:
+            return self._client.store_name(store)
+        if self._client.placement.is_single or task is None or self._living(key, tenant) is not None:
+            return here
+        return self._client.placement.place(self._client.registry.get(_name(task)), None, tenant)
 
     def get(self, key: str, *, tenant: str | None = None) -> Definition:
         """Return the definition with that key, or raise ``DefinitionNotFound``. Deleted definitions are not found."""

@@ -324,6 +324,7 @@ class ScheduleKeywords(TypedDict, total=False):
     audit: bool | None
     record: Record | Literal["full", "last", "none"] | None
     jitter: Duration
+    store: str | None
 
 
 def check_key(what: str, key: object) -> None:

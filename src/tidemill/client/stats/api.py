@@ -30,7 +30,7 @@ from tidemill.client.stats.reports import (
     WorkerPerformance,
 )
 from tidemill.client.stats.snapshot import HOUR, Metrics, Snapshot, leaders_of
-from tidemill.domain.alerts import Alert, Thresholds
+from tidemill.domain.alerts import Alert, Severity, Thresholds
 from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.states import JobState
@@ -380,9 +380,22 @@ class StatsApi:
     ) -> list[Alert]:
         """Return the values that exceed their threshold, critical ones first.
 
-        Thresholds come from the settings ``alerts.…`` unless they are passed.
+        Thresholds come from the settings ``alerts.…`` unless they are passed. They are evaluated for one store. Without
+        ``store``, other stores of the app raise alerts as well if they do not answer, or if jobs wait there without a
+        living worker.
         """
-        return snapshot.raised(self._look(tenant, store), thresholds, _span("window", window))
+        placement = self._client.placement
+        here = self._look(tenant, store)
+        found = snapshot.raised(here, thresholds, _span("window", window))
+        if store is None and placement.fixed is None and not placement.is_single:
+            others = placement.nearest(self._client.store_name(None))[1:]
+            found += [
+                alert
+                for name in others
+                for alert in snapshot.unserved(name, self._client.store(name), here.tenant)
+            ]
+            found.sort(key=lambda alert: alert.severity is not Severity.CRITICAL)
+        return found
 
     def _look(self, tenant: str | None, store: str | None) -> Snapshot:
         return Snapshot.now(self._client.store(store), tenant or current_tenant() or ALL_TENANTS)

@@ -8,17 +8,26 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidemill.client.documents import current_duties, duties_of
-from tidemill.client.stats.loads import crew_of, liveness
+from tidemill.client.stats.loads import crew_of, is_living, liveness
 from tidemill.client.stats.reports import Health, Leader, Overview, PolicyArchival, QueueDepth
 from tidemill.domain import alerts
-from tidemill.domain.alerts import LOST_FOR, Alert, AlertInput, LeaderFact, LostWorker, QueueFact, Thresholds
+from tidemill.domain.alerts import (
+    LOST_FOR,
+    Alert,
+    AlertInput,
+    LeaderFact,
+    LostWorker,
+    MismatchFact,
+    QueueFact,
+    Thresholds,
+)
 from tidemill.domain.archive_totals import BOUNDS, PolicySums, read_sums
 from tidemill.domain.archive_totals import LEASE as ARCHIVE
 from tidemill.domain.cluster import Lease, Worker, holder_of
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
-from tidemill.domain.prometheus import MOST_LABELS, OTHER, Family, Histogram, bounded, rendered
+from tidemill.domain.prometheus import MOST_LABELS, OTHER, Family, Histogram, bounded, combined, rendered
 from tidemill.domain.records import PauseKind
-from tidemill.domain.retention import ArchivePolicy
+from tidemill.domain.retention import Selection, Selector
 from tidemill.domain.states import HELD, LIVE, JobState
 from tidemill.domain.stats import (
     FAILURES,
@@ -35,6 +44,7 @@ from tidemill.domain.stats import (
     is_stuck,
     mean,
 )
+from tidemill.errors import StoreError
 from tidemill.stores.base import Store
 
 if TYPE_CHECKING:
@@ -206,6 +216,19 @@ def deepest(look: Snapshot, limit: int) -> list[QueueDepth]:
     return found[:limit]
 
 
+def unserved(name: str, store: Store, tenant: str) -> list[Alert]:
+    """Return the alerts that another store of the app raises here: it does not answer, or no worker serves it."""
+    try:
+        waiting = store.depth(tenant=None if tenant == ALL_TENANTS else tenant, most=1)
+        if not waiting:
+            return []
+        now = store.now()
+        served = any(is_living(worker, now) for worker in store.workers())
+    except StoreError as error:
+        return [alerts.silent_store(name, error.message)]
+    return alerts.unserved_store(name, waiting, served=served)
+
+
 def raised(look: Snapshot, thresholds: Thresholds | None, window: timedelta) -> list[Alert]:
     """Return the values that exceed their threshold now."""
     settings = {setting.key: setting.value for setting in look.store.settings()}
@@ -214,6 +237,7 @@ def raised(look: Snapshot, thresholds: Thresholds | None, window: timedelta) -> 
     workers = look.store.workers()
     crew = crew_of(workers, look.at)
     paused = [pause for pause in look.store.pauses() if pause.kind is PauseKind.ALL]
+    leases = look.store.leases()
     inputs = AlertInput(
         now=look.at,
         window=window,
@@ -231,8 +255,13 @@ def raised(look: Snapshot, thresholds: Thresholds | None, window: timedelta) -> 
         paused_at=paused[0].paused_at if paused else None,
         leaders=tuple(
             LeaderFact(lease.name, lease.acquired_at, lease.beat_at, last_tick(lease))
-            for lease in look.store.leases()
+            for lease in leases
             if lease.holder is not None and lease.acquired_at is not None and lease.beat_at is not None
+        ),
+        mismatches=tuple(
+            MismatchFact(sums.policy, datetime.fromisoformat(sums.mismatch_at))
+            for sums in archival_of(leases).values()
+            if sums.mismatch_at is not None and look.tenant == ALL_TENANTS
         ),
     )
     return wrong + alerts.alerts(inputs, limits)
@@ -341,9 +370,6 @@ FRESH = 5.0
 
 RECENT = timedelta(minutes=5)
 
-OLDEST = ArchivePolicy("oldest", max_age=timedelta(0), batch=1)
-"""Selects the job that ended first."""
-
 
 class Metrics:
     """The metrics of an app's store, read by one thread at a time."""
@@ -362,7 +388,21 @@ class Metrics:
             return self._cached[1]
 
     def _families(self) -> list[Family | Histogram]:
-        store = self._client.store(None)
+        placement = self._client.placement
+        if placement.is_single or placement.fixed is not None:
+            return self._of_store(self._client.store(None))
+        parts: dict[str, Sequence[Family | Histogram]] = {}
+        answers = Family("tidemill_store_up", "Whether a store answers: 1, or 0.")
+        for name in placement.live:
+            try:
+                parts[name] = self._of_store(self._client.store(name))
+            except StoreError:
+                answers.add(0, store=name)
+            else:
+                answers.add(1, store=name)
+        return [answers, *combined("store", parts)]
+
+    def _of_store(self, store: Store) -> list[Family | Histogram]:
         at = store.now()
         look = Snapshot(store, ALL_TENANTS, at)
         leases = store.leases()
@@ -485,7 +525,7 @@ def _archival(policies: Mapping[str, PolicySums]) -> list[Family | Histogram]:
 
 def _history(look: Snapshot) -> Family:
     """Return the age of the oldest ended job that is not archived; steady growth means that archiving has stopped."""
-    oldest = look.store.archivable(OLDEST, now=look.at)
+    oldest = look.store.archivable(Selection(Selector(), limit=1), policy="", tier="")
     age = Family("tidemill_history_age_seconds", "How long ago the oldest job ended that is not archived.")
     age.add((look.at - oldest[0].finished_at).total_seconds() if oldest else 0)
     return age

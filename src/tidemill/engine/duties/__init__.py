@@ -17,7 +17,7 @@ from tidemill.engine.duties.fire import FireDuty, TaskDataOf, no_task_data
 from tidemill.engine.duties.fire_here import FireHere
 from tidemill.engine.duties.promote import Promote
 from tidemill.engine.duties.reclaim import Reclaim
-from tidemill.engine.duties.retention import Retention
+from tidemill.engine.duties.removal import DropEnded
 from tidemill.engine.duties.settle import PolicyOf
 from tidemill.engine.duties.sweep import Sweep
 from tidemill.engine.duties.tick import TickDuty
@@ -28,6 +28,7 @@ from tidemill.stores.base import Store
 
 __all__ = [
     "CancelExpired",
+    "DropEnded",
     "Expire",
     "FireDuty",
     "FireHere",
@@ -35,7 +36,6 @@ __all__ = [
     "PolicyOf",
     "Promote",
     "Reclaim",
-    "Retention",
     "Sweep",
     "SweepBlobs",
     "TaskDataOf",
@@ -83,7 +83,7 @@ def usual_duties(
         Sweep(store).duty(),
         SweepBlobs(store).duty(),
     ]
-    return duties + ([Retention(store, retention).duty()] if retention else [])
+    return duties + ([DropEnded(store, retention).duty()] if retention else [])
 
 
 def duties_here(

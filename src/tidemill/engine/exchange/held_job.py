@@ -63,6 +63,7 @@ class RunnerServices(Protocol):
     """The services of the runner that a held job uses."""
 
     store: Store
+    store_name: str | None
     clock: Clock
 
     @property
@@ -219,6 +220,10 @@ class HeldJob:
     @property
     def connections(self) -> Connections | None:
         return self.services.connections
+
+    @property
+    def store_name(self) -> str | None:
+        return self.services.store_name
 
     def completing(self) -> float:
         if self.lost:

@@ -195,3 +195,17 @@ class RunnerStats(NamedTuple):
     store_ok: bool
     errors: int = 0
     handed_back: int = 0  #: how many of those done were released because the worker stopped
+
+
+def combined_stats(parts: Sequence[RunnerStats]) -> RunnerStats:
+    """Add up the figures of several runners."""
+    return RunnerStats(
+        done=sum(part.done for part in parts),
+        running=sum(part.running for part in parts),
+        buffered=sum(part.buffered for part in parts),
+        free=sum(part.free for part in parts),
+        stuck=next((part.stuck for part in parts if part.stuck is not None), None),
+        store_ok=all(part.store_ok for part in parts),
+        errors=sum(part.errors for part in parts),
+        handed_back=sum(part.handed_back for part in parts),
+    )

@@ -106,6 +106,7 @@ class _Sender:
         self._completes = False
         self._child, self._run, self.declared, self.claim = child, own, declared, claim
         self.connections: Connections = child.app.connections
+        self.store_name = child.store_name
         self._began = child.app.clock.monotonic()
         # All processes of a machine share the monotonic clock.
         self.start_by: float | None = own.order["start_by"]
@@ -176,8 +177,8 @@ class _Sender:
 class Child:
     """Serves a runner. The main thread runs jobs, so that they may use signals. Another thread receives messages."""
 
-    def __init__(self, app: Application, wire: Wire) -> None:
-        self.app, self._wire = app, wire
+    def __init__(self, app: Application, wire: Wire, store_name: str | None = None) -> None:
+        self.app, self._wire, self.store_name = app, wire, store_name
         self._forks = Forks.number
         self._runs: queue.SimpleQueue[_Run | None] = queue.SimpleQueue()
         self._busy: _Run | None = None
@@ -430,6 +431,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--app", required=True, help="where the app is: module:attribute")
     parser.add_argument("--parent", type=int, required=True, help="the runner's process id")
+    parser.add_argument("--store-name", help="the store of the runner's jobs, if the app has several")
     parser.add_argument("--path", type=json.loads, help="where the runner finds its modules, as JSON")
     given = parser.parse_args(arguments)
     os.set_inheritable(given.life, False)
@@ -448,12 +450,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         app = find_app(given.app)
         refuse_memory_stores(app)
+        app = app if given.store_name is None else app.at_store(given.store_name)
     except BaseException as error:  # noqa: BLE001  (the runner must be notified of any error in the app's modules)
         cause = error.__cause__ if isinstance(error, TidemillError) else error
         trace = None if cause is None else user_traceback(cause)[-_LONGEST_TRACE:]
         wire.send({"kind": "failed", "error": sanitize.text_of(error), "traceback": trace})
         return 1
-    Child(app, wire).serve()
+    Child(app, wire, given.store_name).serve()
     return 0
 
 

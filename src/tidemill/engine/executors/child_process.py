@@ -44,7 +44,7 @@ class ChildProcess:
     Start it on a thread that outlives it (see ``deathwatch``), and always reap it.
     """
 
-    def __init__(self, app_path: str) -> None:
+    def __init__(self, app_path: str, store_name: str | None = None) -> None:
         ours, theirs = socket.socketpair()
         tied, self._life = os.pipe()
         numbers = (theirs.fileno(), tied)
@@ -57,6 +57,7 @@ class ChildProcess:
             app_path,
             "--parent",
             str(os.getpid()),
+            *(() if store_name is None else ("--store-name", store_name)),
         ]
         self.wire = Wire(ours)
         try:

@@ -45,6 +45,8 @@ class ProcessQueue:
         begin: Callable[[HeldJob], bool],
         on_ended: Callable[[HeldJob, ExecutionEnd | None], None],
         publish: Subscriber = lambda _event: None,
+        *,
+        store_name: str | None = None,
     ) -> None:
         self._begin, self._on_ended = begin, on_ended
         self._lock = threading.RLock()  # reentrant: a job may end, and the next one begin, inside submit
@@ -62,6 +64,7 @@ class ProcessQueue:
                 spare=self._most // 2 - settings.children,
                 patience=settings.patience,
                 publish=publish,
+                store_name=store_name,
             )
 
     @property

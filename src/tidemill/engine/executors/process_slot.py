@@ -201,7 +201,7 @@ class ProcessSlot:
             self._sleep(rest)
             return
         try:
-            child = ChildProcess(lane.app_path)
+            child = ChildProcess(lane.app_path, lane.store_name)
         except OSError as error:
             self._start_failed(f"it cannot be started: {error}")
             return

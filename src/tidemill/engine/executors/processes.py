@@ -56,10 +56,12 @@ class ProcessExecutor:
         max_jobs: int = MAX_JOBS,
         start_limit: timedelta = START_LIMIT,
         publish: Subscriber = lambda _event: None,
+        store_name: str | None = None,
     ) -> None:
         if slots and os.name != "posix":
             raise BadSettings("jobs in processes of their own need a POSIX system; give children=0 here")
         self.app_path, self.clock, self.publish = app_path, clock, publish
+        self.store_name = store_name
         self.max_jobs, self.start_limit = max_jobs, start_limit.total_seconds()
         self._patience = patience.total_seconds()
         self.changed = threading.Condition()

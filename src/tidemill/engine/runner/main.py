@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from tidemill.archive.duty import RetentionThread
 from tidemill.clock import SystemClock
 from tidemill.domain.cluster import CancelRequest
 from tidemill.domain.liveness import holds_for
@@ -33,9 +34,9 @@ from tidemill.engine.listener import WakeupListener
 from tidemill.engine.log_formats import LEVELS, write_logs
 from tidemill.engine.node import release_here
 from tidemill.engine.runner.code_check import EVERY, CodeCheck
-from tidemill.engine.runner.fence import Fence
 from tidemill.engine.runner.hook_server import HookServer
 from tidemill.engine.runner.runner import Runner
+from tidemill.engine.runner.watchdog import Fence
 from tidemill.engine.supervisor.reloader import source_files
 from tidemill.engine.supervisor.terminal import refuse_halts
 from tidemill.engine.worker_settings import fitted, read_settings
@@ -133,8 +134,10 @@ class RunnerMain:
 
     # Work ------------------------------------------------------------------------------------------------------------
 
-    def _work(self, app: Application, tasks: Registry, go: Mapping[str, Any]) -> int:
+    def _work(self, root: Application, tasks: Registry, go: Mapping[str, Any]) -> int:
         self._working.set()
+        name = go.get("store")  # None if the app has one store
+        app = root if name is None else root.at_store(name)
         spare_the_collector()
         listener = WakeupListener(app.store, app.clock)
         runner = Runner(
@@ -150,6 +153,7 @@ class RunnerMain:
             app_path=self._app_path,
             on_stuck=lambda reason: self._say("stuck", reason=reason),
             fence=self._fence,
+            store_name=name,
         )
         app.deployed_at = instant_from_data(go.get("deployed_at"))
         assert self._fence is not None  # the "go" message has set it
@@ -162,10 +166,14 @@ class RunnerMain:
         check.quietly()
         listener.start()
         runner.start()
+        duty = app.retention_duty()
+        archiver = None if duty is None else RetentionThread(duty)
+        if archiver is not None:
+            archiver.start()
         self._say("ready")
         while self._obey(runner):
             self._tell(runner, app.clock.monotonic())
-            if self._offer != self._offer_hooks(app):
+            if self._offer != self._offer_hooks(root):
                 self._say("fires", **self._offer)
             if app.clock.monotonic() - self._tried_at >= (_CONFIRM if reconciled else _AGAIN):
                 reconciled = confirm(app) if reconciled else prepare(app)
@@ -176,10 +184,12 @@ class RunnerMain:
         self._tell(runner, float("inf"))  # report the figures since the last message
         self._say("drained")
         hurry(_LEAVING)
+        if archiver is not None:
+            archiver.close()
         if self._hook_server is not None:
             self._hook_server.close()
         listener.close()
-        app.close()
+        root.close()
         return 0
 
     def _obey(self, runner: Runner) -> bool:
@@ -268,6 +278,8 @@ def describe(app: Application, sound: Registry, broken: Mapping[str, str]) -> di
         "pid": os.getpid(),
         "version": release_here(),
         "store": app.store_url(),
+        "stores": {name: app.store_url(name) for name in app.stores},
+        "live": app.live_stores,
         "migrate": app.migrates,
         "tasks": {
             name: {

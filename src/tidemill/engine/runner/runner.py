@@ -34,14 +34,13 @@ from tidemill.engine.node import concerns, machine_name
 from tidemill.engine.runner.breaker_reports import BreakerReports
 from tidemill.engine.runner.counters import Counters
 from tidemill.engine.runner.execution import ExecutionEnd
-from tidemill.engine.runner.fence import Fence
 from tidemill.engine.runner.misfits import Misfits
 from tidemill.engine.runner.output_writer import OutputWriter
 from tidemill.engine.runner.publisher import Publisher
 from tidemill.engine.runner.quarantine import Quarantine
 from tidemill.engine.runner.retry_hooks import has_hooks
 from tidemill.engine.runner.self_check import Condition, SelfCheck
-from tidemill.engine.runner.watchdog import Watchdog
+from tidemill.engine.runner.watchdog import Fence, Watchdog
 from tidemill.engine.runtime_settings import RuntimeSettings
 from tidemill.engine.worker_settings import SELDOM, TRUSTED, WorkerSettings
 from tidemill.stores.base import Store
@@ -73,8 +72,9 @@ class Runner:
         connections: Connections | None = None,
         on_stuck: Callable[[str], None] | None = None,
         fence: Fence | None = None,
+        store_name: str | None = None,
     ) -> None:
-        self.connections = connections
+        self.connections, self.store_name = connections, store_name
         self.store, self.clock, self.worker, self.settings = store, clock, worker, settings
         self._registry, self._listener, self._node = registry, listener, machine_name()
         self._on_stuck, self._fence = on_stuck, fence
@@ -96,7 +96,13 @@ class Runner:
         lease = ENDLESS if fence is None else fence
         self._threads = ThreadExecutor(settings.threads, clock, hooks, self._ended_in_thread, lease)
         self._alone = ProcessQueue(
-            app_path, settings, clock, self._begin_alone, self._ended_in_thread, self._news.publish
+            app_path,
+            settings,
+            clock,
+            self._begin_alone,
+            self._ended_in_thread,
+            self._news.publish,
+            store_name=store_name,
         )
         self._kinds = kinds_of(registry, settings, processes=self._alone.is_open)
         planner = Planner(self._kinds, settings.buffer.total_seconds(), settings.batch)

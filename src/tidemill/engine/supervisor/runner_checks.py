@@ -28,7 +28,11 @@ class RunnerChecks:
     """
 
     def __init__(
-        self, settings: WorkerSettings, clock: Clock, ask: Callable[[], None], store_ok: Callable[[], bool]
+        self,
+        settings: WorkerSettings,
+        clock: Clock,
+        ask: Callable[[], None],
+        store_ok: Callable[[RunnerProcess], bool],
     ) -> None:
         self._clock, self._ask, self._store_ok = clock, ask, store_ok
         self._orphans = Orphans()
@@ -72,7 +76,7 @@ class RunnerChecks:
             loop=float(condition.get("loop", 0.0)),
             loop_waiting=bool(condition.get("loop_waiting")),
             pump=float(condition.get("pump", 0.0)),
-            store=float(condition.get("store", 0.0)) if self._store_ok() else 0.0,
+            store=float(condition.get("store", 0.0)) if self._store_ok(runner) else 0.0,
             files=float(condition.get("files", 0.0)),
         )
 

@@ -28,6 +28,8 @@ class RunnerPlace:
 
     number: int
     wanted: bool = True  #: False once an operator has drained it
+    store_name: str | None = None  #: the store of its runners, if the app has several
+    paused: bool = False  #: its store cannot be used at present
     runner: RunnerProcess | None = None
     successor: RunnerProcess | None = None  #: started, but not ready yet
     start_at: float = float("-inf")  #: earliest start of the next runner
@@ -52,6 +54,15 @@ class RunnerPool:
         return any(seat.wanted for seat in self._seats)
 
     @property
+    def count(self) -> int:
+        """The number of places."""
+        return len(self._seats)
+
+    def is_wanted(self, store: str) -> bool:
+        """Whether any place of this store is to have a runner."""
+        return any(seat.wanted for seat in self._seats if seat.store_name == store)
+
+    @property
     def ready(self) -> int:
         """Return how many runners can take jobs."""
         return sum(runner.ready and runner.phase is RunnerPhase.WORKING for runner in list(self.crew))
@@ -63,6 +74,27 @@ class RunnerPool:
         due += [seat.start_at for seat in self._seats if seat.start_at > now]
         return max(0.0, min(due, default=float("inf")) - now)
 
+    def assign(self, stores: Sequence[str | None]) -> None:
+        """Give each place its store, and add places if there are too few. Runners learn their store when they join."""
+        for number, store in enumerate(stores, start=1):
+            if number > len(self._seats):
+                self._seats.append(RunnerPlace(number))
+            seat = self._seats[number - 1]
+            seat.store_name = store
+            for runner in (seat.runner, seat.successor):
+                if runner is not None:
+                    runner.store_name = store
+
+    def of_store(self, name: str | None) -> list[RunnerProcess]:
+        """Return the runners of this store."""
+        return [runner for runner in self.crew if runner.store_name == name]
+
+    def pause_store(self, name: str | None, *, paused: bool) -> None:
+        """Start no runners for this store, or start them again."""
+        for seat in self._seats:
+            if seat.store_name == name:
+                seat.paused = paused
+
     # Starting --------------------------------------------------------------------------------------------------------
 
     def fill(self) -> None:
@@ -72,7 +104,7 @@ class RunnerPool:
         """
         now = self._clock.monotonic()
         for seat in self._seats:
-            if not seat.wanted or seat.successor is not None or now < seat.start_at:
+            if not seat.wanted or seat.paused or seat.successor is not None or now < seat.start_at:
                 continue
             if seat.runner is None:
                 seat.runner, seat.recycle = self._start(seat), None
@@ -82,7 +114,7 @@ class RunnerPool:
 
     def _start(self, seat: RunnerPlace) -> RunnerProcess | None:
         try:
-            runner = RunnerProcess(seat.number, self._command, self._emit, self._clock)
+            runner = RunnerProcess(seat.number, self._command, self._emit, self._clock, seat.store_name)
         except OSError as error:  # too many processes, too many files, too little memory
             pause = seat.backoff.after(lived=0.0)
             seat.start_at = self._clock.monotonic() + pause

@@ -79,8 +79,11 @@ class RunnerProcess:
     One thread reads its messages and another waits for its exit. Both only call ``emit``.
     """
 
-    def __init__(self, seat: int, command: Sequence[str], emit: Emit, clock: Clock) -> None:
+    def __init__(
+        self, seat: int, command: Sequence[str], emit: Emit, clock: Clock, store_name: str | None = None
+    ) -> None:
         self.seat = seat
+        self.store_name = store_name  #: the store whose jobs it runs, if the app has several
         self.worker: UUID = new_id()
         self.phase = RunnerPhase.STARTING
         self.ready = False
@@ -134,7 +137,8 @@ class RunnerProcess:
         self._waiter.start()
 
     def __str__(self) -> str:
-        return f"runner {self.seat} (pid {self.pid})"
+        store = "" if self.store_name is None else f" of store {self.store_name!r}"
+        return f"runner {self.seat}{store} (pid {self.pid})"
 
     # Messages from the runner ----------------------------------------------------------------------------------------
 

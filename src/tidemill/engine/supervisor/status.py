@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from tidemill.clock import Clock
 from tidemill.engine.health import HealthVerdict
 from tidemill.engine.runner.counters import Counters
 from tidemill.engine.supervisor.runner_pool import RunnerPool
 from tidemill.engine.supervisor.runner_process import RunnerPhase, RunnerProcess
-from tidemill.engine.supervisor.store_link import StoreLink
+from tidemill.engine.supervisor.store_group import ServedStore, StoreGroup
 from tidemill.engine.supervisor.systemd import Notifier
 
 _log = logging.getLogger("tidemill.worker")
@@ -24,16 +24,14 @@ _HUNG = 15.0
 
 
 class SupervisorStatus:
-    """Watches the seats and the registrar. The supervisor's loop calls ``tick``; any thread may call ``verdict``."""
+    """Watches the seats and the stores. The supervisor's loop calls ``tick``; any thread may call ``verdict``."""
 
-    def __init__(
-        self, seats: RunnerPool, registrar: StoreLink, notifier: Notifier, processes: int, clock: Clock
-    ) -> None:
-        self._seats, self._registrar, self._notifier = seats, registrar, notifier
-        self._processes, self._clock = processes, clock
+    def __init__(self, seats: RunnerPool, stores: StoreGroup, notifier: Notifier, clock: Clock) -> None:
+        self._seats, self._stores, self._notifier, self._clock = seats, stores, notifier, clock
         self._ticked_at = clock.monotonic()
         self._was_ready = False
-        self._past, self._counting = Counters(), threading.Lock()
+        self._past: dict[str | None, Counters] = {}  # of exited runners, by store
+        self._counting = threading.Lock()
         self.stopping = False
         self.trouble: str | None = None  #: why the last runner could not be started
         self.broken: Mapping[str, str] = {}  #: tasks that cannot run, with the reasons
@@ -48,7 +46,7 @@ class SupervisorStatus:
         self._ticked_at = now
         self._notifier.ping()
         verdict = self.verdict()
-        state = "stopping" if self.stopping else f"{self._seats.ready} of {self._processes} runners ready"
+        state = "stopping" if self.stopping else f"{self._seats.ready} of {self._seats.count} runners ready"
         self._notifier.status("; ".join([state, *verdict.reasons]))
         if verdict.ready and not self._was_ready:
             self._notifier.ready()
@@ -64,11 +62,16 @@ class SupervisorStatus:
         crew = list(self._seats.crew)
         if self.stopping:
             reasons.append("stopping")
-        if not any(runner.ready and runner.phase is RunnerPhase.WORKING for runner in crew):
-            reasons.append("no runner is ready" + (f": {self.trouble}" if self.trouble else ""))
+        working = [runner for runner in crew if runner.ready and runner.phase is RunnerPhase.WORKING]
+        reasons += self._trouble_of_runners(working)
         reasons += [f"{runner}: {runner.unwell}" for runner in crew if runner.unwell is not None]
-        if not self._registrar.healthy:
-            reasons.append("the store does not answer")
+        reasons += [
+            f"{store.words} cannot be used: {store.refusal}"
+            if store.refusal is not None
+            else f"{store.words} does not answer"
+            for store in self._stores
+            if store.refusal is not None or not store.link.healthy
+        ]
         runners = [
             {
                 "pid": runner.pid,
@@ -76,6 +79,7 @@ class SupervisorStatus:
                 "phase": runner.phase.value,
                 "ready": runner.ready,
             }
+            | ({} if runner.store_name is None else {"store": runner.store_name})
             | {
                 name: value
                 for name, value in runner.stats.items()
@@ -83,20 +87,48 @@ class SupervisorStatus:
             }
             for runner in crew
         ]
-        details = {"runners": runners, "broken_tasks": dict(self.broken), "leading": self._registrar.leading}
-        details["fires_without_hooks"] = self._registrar.fire_hooks.skipped
+        details: dict[str, object] = {
+            "runners": runners,
+            "broken_tasks": dict(self.broken),
+            "leading": self._stores.leading,
+        }
+        details["fires_without_hooks"] = self._stores.fire_hooks.skipped
+        stores = [store for store in self._stores if store.name is not None]
+        if stores:
+            details["stores"] = {store.name: self._details_of(store, working) for store in stores}
         return HealthVerdict(alive, not reasons, tuple(reasons), details, lambda: self._counters(crew))
+
+    def _trouble_of_runners(self, working: Sequence[RunnerProcess]) -> list[str]:
+        """Why jobs are not run: no runner at all, or none for one of several stores."""
+        if not working:
+            return ["no runner is ready" + (f": {self.trouble}" if self.trouble else "")]
+        served = {runner.store_name for runner in working}
+        return [
+            f"no runner of {store.words} is ready"
+            for store in self._stores
+            if store.name is not None and store.name not in served and self._seats.is_wanted(store.name)
+        ]
+
+    def _details_of(self, store: ServedStore, working: Sequence[RunnerProcess]) -> dict[str, object]:
+        return {
+            "answers": store.refusal is None and store.link.healthy,
+            "leading": store.link.leading,
+            "processes": store.processes,
+            "ready": sum(runner.store_name == store.name for runner in working),
+        }
 
     def gone(self, runner: RunnerProcess) -> None:
         """Keep the counters of a runner that has exited."""
         with self._counting:
-            self._past.add(runner.stats.get("counters", {}))
+            past = self._past.setdefault(runner.store_name, Counters())
+            past.add(runner.stats.get("counters", {}))
             runner.stats = {}
 
-    def _counters(self, crew: Iterable[RunnerProcess]) -> Counters:
-        found = Counters()
+    def _counters(self, crew: Iterable[RunnerProcess]) -> dict[str | None, Counters]:
+        found: dict[str | None, Counters] = {}
         with self._counting:  # so that each runner is counted exactly once
-            found.add(self._past.data())
+            for name, past in self._past.items():
+                found.setdefault(name, Counters()).add(past.data())
             for runner in crew:
-                found.add(runner.stats.get("counters", {}))
+                found.setdefault(runner.store_name, Counters()).add(runner.stats.get("counters", {}))
         return found

@@ -50,6 +50,7 @@ class StoreOpened:
     """The store answers and has the required schema. ``url`` contains no password."""
 
     url: str
+    store: str | None = None  #: its name, if the app has several
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class StoreRefused:
     """The store cannot be used, and trying again will not help."""
 
     error: TidemillError
+    link: StoreLink | None = None  #: the link to that store; None if the whole worker is to give up
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ class WorkerJoined:
     asked: UUID
     worker: UUID
     at: float  #: when the registration was sent, by the monotonic clock
+    store: str | None = None  #: the name of the store, if the app has several
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,7 @@ class OverdueSeen:
     """The store lists these jobs as past their timeout: worker, job and token of each."""
 
     jobs: frozenset[tuple[UUID | None, UUID, int]]
+    store: str | None = None  #: its name, if the app has several
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +138,18 @@ class WorkerEnd(StrEnum):
 
 
 class StoreLink:
-    """Carries out the supervisor's store requests in order. Every method but ``close`` returns at once."""
+    """Carries out the supervisor's store requests in order. Every method but ``join`` returns at once."""
 
     def __init__(
-        self, settings: WorkerSettings, clock: Clock, emit: Callable[[Told], None], fire_hooks: RunnerHooks
+        self,
+        settings: WorkerSettings,
+        clock: Clock,
+        emit: Callable[[Told], None],
+        fire_hooks: RunnerHooks,
+        name: str | None = None,
     ) -> None:
         self._settings, self._clock, self._emit = settings, clock, emit
+        self.name = name  #: of the store, if the app has several
         self.fire_hooks = fire_hooks
         self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._closing = threading.Event()
@@ -163,6 +173,10 @@ class StoreLink:
         if self._parts is None or self._waiting:
             return not self._asked
         return self._parts.heart.healthy
+
+    @property
+    def _words(self) -> str:
+        return "the store" if self.name is None else f"store {self.name!r}"
 
     @property
     def leading(self) -> bool:
@@ -190,7 +204,7 @@ class StoreLink:
         self._began = self._clock.monotonic()
         self._orders.put(self._date)
 
-    def join(self, worker: Worker) -> None:
+    def join_worker(self, worker: Worker) -> None:
         """Register a worker once the store answers, and send heartbeats for it."""
         self._orders.put(partial(self._join, worker))
 
@@ -208,10 +222,19 @@ class StoreLink:
             self._looking = True
             self._orders.put(self._look_for_overdue)
 
-    def close(self, seconds: float) -> bool:
-        """Carry out the queued requests and close everything. Returns whether that took at most ``seconds``."""
-        self._closing.set()
-        self._orders.put(None)
+    @property
+    def is_closing(self) -> bool:
+        """Whether ``begin_close`` was called."""
+        return self._closing.is_set()
+
+    def begin_close(self) -> None:
+        """Carry out the queued requests and close everything. Calling it twice is harmless."""
+        if not self._closing.is_set():
+            self._closing.set()
+            self._orders.put(None)
+
+    def join(self, seconds: float) -> bool:
+        """Wait for the end of ``begin_close``. Returns whether that took at most ``seconds``."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
@@ -222,11 +245,11 @@ class StoreLink:
             try:
                 order()
             except TidemillError as error:
-                self._emit(StoreRefused(error))
+                self._emit(StoreRefused(error, self))
             # A supervisor that cannot record its state must not continue unnoticed.
             except Exception as error:  # noqa: BLE001
                 _log.exception("cannot record worker state in the store")
-                self._emit(StoreRefused(StoreError(f"{type(error).__name__}: {error}")))
+                self._emit(StoreRefused(StoreError(f"{type(error).__name__}: {error}"), self))
         if self._parts is not None:
             self._parts.close()
         if self._store is not None:
@@ -243,11 +266,11 @@ class StoreLink:
                 act()
             except _OUTAGE as error:
                 if not self._waiting:
-                    _log.warning("waiting for the store: %s", error)
+                    _log.warning("waiting for %s: %s", self._words, error)
                     self._waiting = True
             else:
                 if self._waiting:
-                    _log.info("the store answers")
+                    _log.info("%s answers", self._words)
                     self._waiting = False
                 return True
             if self._closing.wait(pause) or not wanted():
@@ -269,7 +292,7 @@ class StoreLink:
                 self.fire_hooks,
                 alive=lambda: frozenset(self._here),
             )
-            self._emit(StoreOpened(store.url))
+            self._emit(StoreOpened(store.url, self.name))
 
     def _date(self) -> None:
         """Read the store's clock to date the start of this deployment."""
@@ -300,14 +323,15 @@ class StoreLink:
             self._here.add(worker.id)
 
         if self._patiently(add, lambda: asked not in self._gone):
-            self._emit(WorkerJoined(asked, worker.id, sent))
+            self._emit(WorkerJoined(asked, worker.id, sent, self.name))
 
     def _look_for_overdue(self) -> None:
         self._looking = False
         if self._store is not None:
             with contextlib.suppress(*_OUTAGE):
                 late = self._store.overdue(_OVERDUE)
-                self._emit(OverdueSeen(frozenset((claim.worker, claim.id, claim.token) for claim in late)))
+                jobs = frozenset((claim.worker, claim.id, claim.token) for claim in late)
+                self._emit(OverdueSeen(jobs, self.name))
 
     def _leave(self, worker: UUID, how: WorkerEnd, reason: str, blamed: Collection[UUID]) -> None:
         self._gone.discard(worker)
@@ -320,7 +344,7 @@ class StoreLink:
         if not self._patiently(
             lambda: parts.settle(worker, how, reason, blamed), lambda: self._clock.monotonic() < until
         ):
-            _log.warning("worker %s could not be retired; its lease will expire", worker)
+            _log.warning("worker %s could not be retired in %s; its lease will expire", worker, self._words)
 
 
 class _Parts:

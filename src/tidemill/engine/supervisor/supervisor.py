@@ -25,6 +25,7 @@ from tidemill.engine.deathwatch import end_in_words
 from tidemill.engine.frames import instant_to_data
 from tidemill.engine.health import HealthServer, url_of
 from tidemill.engine.node import host_name, machine_name
+from tidemill.engine.store_shares import Wanted
 from tidemill.engine.supervisor.reloader import Reloader
 from tidemill.engine.supervisor.runner_checks import RunnerChecks, worn
 from tidemill.engine.supervisor.runner_hooks import RunnerHooks
@@ -39,6 +40,7 @@ from tidemill.engine.supervisor.runner_process import (
 )
 from tidemill.engine.supervisor.sidecar import Sidecar
 from tidemill.engine.supervisor.status import SupervisorStatus
+from tidemill.engine.supervisor.store_group import StoreGroup
 from tidemill.engine.supervisor.store_link import (
     CancelRequested,
     DrainRequested,
@@ -55,7 +57,7 @@ from tidemill.engine.supervisor.store_link import (
 from tidemill.engine.supervisor.systemd import Notifier
 from tidemill.engine.supervisor.terminal import IGNORED, refuse_halts
 from tidemill.engine.worker_settings import WorkerSettings, check_memory_limit
-from tidemill.errors import BadSettings
+from tidemill.errors import BadSettings, TidemillError
 
 _log = logging.getLogger("tidemill.worker")
 
@@ -66,11 +68,6 @@ _CLOSING = 0.9  # seconds for telling the store that this worker is gone
 _SICK, _SICK_SILENT = 1.0, 0.2
 _FIRST_TRIES = 5  # runners that may die before any has sent a hello message
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
-
-_NO_ADDRESS = (
-    "{} keeps its jobs in the memory of its own process, or in a store that was given as an object; a worker needs an address "
-    "that other processes can open: App('sqlite:///jobs.db') or App('postgresql://…')"
-)
 
 
 def need_posix(command: str) -> None:
@@ -97,7 +94,8 @@ class Supervisor:
     ``announce`` is called once, when a runner has described the app and the store answers. ``complain`` is called with
     the reason when the supervisor gives up. ``migrate`` updates the store's schema even if the app does not ask for it.
     ``reload`` acts as on SIGHUP when a source file of the app changes. ``beside`` is started once the store answers,
-    and stopped with the runners. ``run`` returns the exit code: 0 after a requested stop or drain, 1 after a failure or
+    and stopped with the runners. ``stores`` names the stores to serve, by default all live ones of the app; each runner
+    works for one of them. ``run`` returns the exit code: 0 after a requested stop or drain, 1 after a failure or
     a forced stop.
     """
 
@@ -116,9 +114,14 @@ class Supervisor:
         log_json: bool = False,
         announce: Callable[[dict[str, object]], None] | None = None,
         complain: Callable[[str], None] | None = None,
+        stores: Wanted | None = None,
         clock: Clock | None = None,
     ) -> None:
         check_memory_limit(settings)
+        self._wanted = stores or {}
+        numbers = [number for number in self._wanted.values() if number is not None]
+        if numbers and len(numbers) == len(self._wanted):
+            processes = sum(numbers)
         self._app, self._settings, self._strict = app, settings, strict
         self._processes, self._clock = processes, clock or SystemClock()
         self._migrate, self._beside = migrate, beside
@@ -128,14 +131,18 @@ class Supervisor:
         self._reloader = Reloader(lambda: self.signal(signal.SIGHUP)) if reload else None
         self._seats = RunnerPool(processes, command, self._events.put, self._clock)
         self._fire_hooks = RunnerHooks(self._clock)
-        self._registrar = StoreLink(settings, self._clock, self._events.put, self._fire_hooks)
+        self._stores = StoreGroup(settings, self._clock, self._events.put, self._fire_hooks)
         self._notifier = Notifier(os.environ, self._clock, pid=os.getpid())
-        self._vitals = SupervisorStatus(self._seats, self._registrar, self._notifier, processes, self._clock)
+        self._vitals = SupervisorStatus(self._seats, self._stores, self._notifier, self._clock)
         self._checkup = RunnerChecks(
-            settings, self._clock, self._registrar.look_for_overdue, lambda: self._registrar.healthy
+            settings,
+            self._clock,
+            self._stores.look_for_overdue,
+            lambda runner: self._stores.of(runner.store_name).link.healthy,
         )
         self._health = HealthServer(self._vitals.verdict, host=health[0], port=health[1]) if health else None
         self._hello: Mapping[str, Any] | None = None  # of the first runner
+        self._announced = False
         self._first_tries = 0
         self._looked_at = self._clock.monotonic()
         self._ending = False
@@ -148,7 +155,7 @@ class Supervisor:
     def run(self) -> int:
         """Run until the end and return the exit code. Signals are handled if this is called on the main thread."""
         with self._signals():
-            self._registrar.start()
+            self._stores.start()
             if self._health is not None:
                 self._health.start()
             try:
@@ -195,6 +202,7 @@ class Supervisor:
             level = logging.ERROR if runner.ready else logging.INFO
             _log.log(level, "%s did not end in time and is killed", runner)
         if not self._ending:
+            self._stores.retry()
             self._seats.fill()
             self._ending = not self._seats.wanted and not self._seats.crew
         now = self._clock.monotonic()
@@ -220,9 +228,9 @@ class Supervisor:
             self._reloader.close()
         if self._beside is not None:
             self._beside.close()
-        self.clean = self._registrar.close(_CLOSING)
+        self.clean = self._stores.close(_CLOSING)
         if not self.clean:
-            _log.warning("the store does not respond; this worker's records there will expire")
+            _log.warning("a store does not respond; this worker's records there will expire")
         if self._health is not None:
             self._health.close()
         _log.info("the worker has stopped")
@@ -238,21 +246,21 @@ class Supervisor:
                 self._exited(runner, code)
             case Signalled(number):
                 self._signalled(number)
-            case StoreOpened(url):
-                self._opened(url)
-            case StoreRefused(error):
-                self._give_up(str(error))
+            case StoreOpened(url, store):
+                self._opened(url, store)
+            case StoreRefused(error, link):
+                self._refused(error, link)
             case WorkerJoined():
                 self._joined(event)
-            case OverdueSeen(jobs):
-                self._checkup.seen(jobs, self._seats.crew)
+            case OverdueSeen(jobs, store):
+                self._checkup.seen(jobs, self._seats.of_store(store))
             case CancelRequested() | DrainRequested() | WorkerLeaseLost() | HeartbeatConfirmed():
                 self._pass_on(event)
 
     def _signalled(self, number: int) -> None:
         if number == signal.SIGHUP:
             _log.info("SIGHUP: replacing every runner, one at a time")
-            self._registrar.redeploy()
+            self._stores.redeploy()
             self._seats.recycle(lambda _runner: "code reload")
             if self._beside is not None:
                 self._beside.restart()
@@ -314,34 +322,33 @@ class Supervisor:
                 self._seats.stop(runner, 0.0 if wedged else self._settings.grace.total_seconds())
 
     def _greet(self, runner: RunnerProcess, hello: Mapping[str, Any]) -> None:
-        url, tasks = str(hello.get("store") or ""), hello.get("tasks", {})
-        if not url or url.startswith("memory:"):
-            self._give_up(_NO_ADDRESS.format(self._app))
-            return
+        tasks = hello.get("tasks", {})
         self._vitals.broken = broken = hello.get("broken", {})
         if self._strict and (broken or not tasks):
             why = "; ".join(f"task {name}: {error}" for name, error in broken.items())
             self._give_up(f"{self._app} is rejected (--strict): {why or 'it declares no task'}")
             return
-        if self._hello is not None and url != self._hello.get("store"):
+        if self._hello is None and not self._choose_stores(hello):
+            return
+        if not self._stores.fits(hello):
             runner.failure = "the app's store is not the one this worker was started with; restart the worker"
             runner.kill()
             return
-        # Before the store is opened, because the duties begin with the first fires then.
-        self._registrar.learn(tasks)
+        # Before the stores are opened, because the duties begin with the first fires then.
+        self._stores.learn(tasks)
         self._fire_hooks.offered(runner, hello.get("fires"))
         if self._hello is None:
             self._hello = hello
             if hello.get("warning"):
                 _log.warning("%s", hello["warning"])
-            self._registrar.open(url, migrate=self._migrate or bool(hello.get("migrate")))
+            self._stores.open(migrate=self._migrate or bool(hello.get("migrate")))
         for name, error in broken.items():
             _log.error("task %s cannot be run, and its jobs are not claimed: %s", name, error)
         if self._reloader is not None:
             self._reloader.watch(hello.get("sources", ()))
         runner.phase = RunnerPhase.JOINING
         host = host_name()
-        self._registrar.join(
+        self._link_of(runner).join_worker(
             Worker(
                 id=runner.worker,
                 name=f"{host}-{runner.pid}",
@@ -355,32 +362,75 @@ class Supervisor:
             )
         )
 
+    def _choose_stores(self, hello: Mapping[str, Any]) -> bool:
+        """Settle which stores are served, at the first description of the app. Returns False after giving up."""
+        try:
+            places = self._stores.choose(self._app, hello, self._wanted, self._processes)
+        except BadSettings as error:
+            self._give_up(str(error))
+            return False
+        self._processes = len(places)
+        self._seats.assign(places)
+        return True
+
+    def _link_of(self, runner: RunnerProcess) -> StoreLink:
+        return self._stores.of(runner.store_name).link
+
     def _slots(self) -> int:
         return self._settings.concurrency + self._settings.threads + self._settings.children
 
-    def _opened(self, url: str) -> None:
+    def _opened(self, url: str, name: str | None) -> None:
+        self._stores.opened(name)
+        self._seats.pause_store(name, paused=False)
+        if self._announced:
+            return
+        self._announced = True
         tasks = (self._hello or {}).get("tasks", {})
         queues = self._settings.queues or sorted({str(task["queue"]) for task in tasks.values()})
         health = url_of(self._health.host, self._health.port) if self._health is not None else None
         if self._announce is not None:
+            stores = {store.name: store.processes for store in self._stores} if self._stores.several else None
             self._announce(
                 {"app": self._app, "store": url, "tasks": sorted(tasks), "queues": list(queues)}
                 | {"processes": self._processes, "slots": self._slots(), "health": health, "pid": os.getpid()}
+                | ({} if stores is None else {"stores": stores})
             )
         if self._beside is not None and not self._ending:
             self._beside.start()
 
+    def _refused(self, error: TidemillError, link: StoreLink | None) -> None:
+        """Stop the work of a store that cannot be used. Other stores are still served."""
+        if link is None or not self._stores.several or self._strict:
+            self._give_up(str(error))
+            return
+        if self._ending or link is not self._stores.of(link.name).link or link.is_closing:
+            return
+        if not self._stores.refuse(link.name, str(error)) and not self._announced:
+            self._give_up(f"no store can be used: {error}")
+            return
+        self._seats.pause_store(link.name, paused=True)
+        for runner in self._seats.of_store(link.name):
+            self._seats.abandon(runner)
+
     def _joined(self, joined: WorkerJoined) -> None:
         runner, worker = self._of(joined.asked), joined.worker
         if runner is None:
-            self._registrar.leave(worker, WorkerEnd.STOPPED)  # the runner has died since
+            # The runner has died since.
+            self._stores.of(joined.store).link.leave(worker, WorkerEnd.STOPPED)
             return
         runner.worker = worker
         if runner.phase is RunnerPhase.JOINING:
             runner.phase = RunnerPhase.WORKING
-            deployed_at = instant_to_data(self._registrar.deployed_at)
-            settings = settings_to_data(self._settings)
-            runner.tell("go", worker=str(worker), settings=settings, deployed_at=deployed_at, at=joined.at)
+            deployed_at = instant_to_data(self._link_of(runner).deployed_at)
+            settings, store = settings_to_data(self._settings), runner.store_name
+            runner.tell(
+                "go",
+                worker=str(worker),
+                settings=settings,
+                deployed_at=deployed_at,
+                at=joined.at,
+                store=store,
+            )
 
     # Runner exits ----------------------------------------------------------------------------------------------------
 
@@ -396,10 +446,11 @@ class Supervisor:
             or phase is RunnerPhase.LOST
             or (runner.killed and phase is RunnerPhase.STOPPING and self._stops < 3)
         )
+        link = self._link_of(runner)
         if runner.sick is not None:
-            self._registrar.leave(runner.worker, WorkerEnd.SICK, reason=runner.sick, blamed=runner.blamed)
+            link.leave(runner.worker, WorkerEnd.SICK, reason=runner.sick, blamed=runner.blamed)
         else:
-            self._registrar.leave(runner.worker, WorkerEnd.STOPPED if stopped else WorkerEnd.CRASHED)
+            link.leave(runner.worker, WorkerEnd.STOPPED if stopped else WorkerEnd.CRASHED)
         if clean or phase is RunnerPhase.LOST or (asked and not runner.ready):
             _log.info("%s has ended", runner)
             return

@@ -48,6 +48,11 @@ class MemoryBlobs(MemoryPart, BlobStore):
                 if not rows:
                     state.blobs.pop(key.job_id, None)
 
+    def release_blobs(self, ids: Collection[UUID]) -> None:
+        with self._open() as state:
+            for id in ids:
+                state.mark_blobs(id, archived=False)
+
     def drop_blobs(self, ids: Collection[UUID]) -> None:
         with self._open() as state:
             for id in ids:

@@ -14,6 +14,7 @@ from datetime import datetime
 from uuid import UUID
 
 from tidemill.domain.access import Key
+from tidemill.domain.archive_files import Manifest
 from tidemill.domain.cluster import Lease, Worker
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import NO_DETAILS, Claim, Execution, JobRow, LogEntry, UniqueHold
@@ -88,6 +89,7 @@ class State:
     audit: list[AuditRecord] = field(default_factory=list)
     keys: dict[str, Key] = field(default_factory=dict)
     archive: dict[UUID, ArchivedJob] = field(default_factory=dict)
+    archive_files: dict[UUID, Manifest] = field(default_factory=dict)
     definitions: dict[UUID, Definition] = field(default_factory=dict)
     #: Every version of each definition, the oldest first.
     versions: dict[UUID, list[DefinitionVersion]] = field(default_factory=dict)
@@ -122,6 +124,7 @@ class State:
             audit=list(self.audit),
             keys=dict(self.keys),
             archive=dict(self.archive),
+            archive_files=dict(self.archive_files),
             definitions=dict(self.definitions),
             versions={id: list(rows) for id, rows in self.versions.items()},
             schedules=dict(self.schedules),

@@ -49,6 +49,10 @@ class SqlBlobs(SqlPart, BlobStore):
             }
             self._db.run("delete_blobs", None, columns)
 
+    def release_blobs(self, ids: Collection[UUID]) -> None:
+        if ids:
+            self._db.run("release_blobs", {"ids": list(ids)})
+
     def drop_blobs(self, ids: Collection[UUID]) -> None:
         if ids:
             self._db.run("drop_blobs", {"ids": list(ids)})

@@ -82,7 +82,15 @@ pytest.register_assert_rewrite(
 
 from tidemill.testing.conformance.advances import AdvanceLaws, DueLaws  # noqa: E402
 from tidemill.testing.conformance.advisory_locks import HeldLaws, HoldLaws  # noqa: E402
-from tidemill.testing.conformance.archive import ArchivableLaws, ArchiveSearchLaws, DocumentLaws, ForgetLaws  # noqa: E402
+from tidemill.testing.conformance.archive import (  # noqa: E402
+    ArchivableLaws,
+    ArchiveSearchLaws,
+    DocumentLaws,
+    ForgetLaws,
+    TierLaws,
+)
+from tidemill.testing.conformance.archive_control import EraseLaws, RestoreLaws  # noqa: E402
+from tidemill.testing.conformance.archive_files import ArchiveFileLaws  # noqa: E402
 from tidemill.testing.conformance.backlogs import CrowdLaws  # noqa: E402
 from tidemill.testing.conformance.blobs import BlobLaws  # noqa: E402
 from tidemill.testing.conformance.cancel_requests import AskedLaws  # noqa: E402
@@ -215,7 +223,16 @@ class BlobsConformance(BlobLaws):
     """Large arguments and results."""
 
 
-class ArchiveConformance(ArchivableLaws, DocumentLaws, ForgetLaws, ArchiveSearchLaws):
+class ArchiveConformance(
+    ArchivableLaws,
+    DocumentLaws,
+    ForgetLaws,
+    ArchiveSearchLaws,
+    TierLaws,
+    ArchiveFileLaws,
+    RestoreLaws,
+    EraseLaws,
+):
     """Archive tiers."""
 
 

@@ -24,6 +24,7 @@ from tidemill.testing.conformance.kit import (
     at,
     bring,
     claim_one,
+    due,
     finish_all,
     get_one,
     put_one,
@@ -150,12 +151,14 @@ class BlobLaws:
         key = BlobKey(claim.id, 1)
         store.put_blob(key, ["r"], now=T0)
         store.finish([Finish(claim, COMPLETED, "blob:{}")], now=T0)
-        documents = store.archivable(POLICY, now=at(1))
+        documents = due(store, POLICY, at(1))
         store.put_archive(documents, now=at(1))
         assert store.forget(documents) == {claim.id}
         assert store.blob_parts(key) == ["r"]
         assert orphans(store) == []
-        assert store.purge_archive(at(5), tier=POLICY.tier, limit=10) == 1
+        assert store.remove_archived(documents) == {claim.id}
+        assert orphans(store) == []
+        store.release_blobs([claim.id])
         assert orphans(store) == [(key, None)]
 
     def test_a_purge_does_not_orphan_the_blobs_of_a_job_that_is_stored(self, store: Store) -> None:
@@ -163,8 +166,7 @@ class BlobLaws:
         key = BlobKey(claim.id, 1)
         store.put_blob(key, ["r"], now=T0)
         store.finish([Finish(claim, COMPLETED, "blob:{}")], now=T0)
-        store.put_archive(store.archivable(POLICY, now=at(1)), now=at(1))
-        assert store.purge_archive(at(5), tier=POLICY.tier, limit=10) == 1
+        store.release_blobs([claim.id])
         assert orphans(store) == []
 
     def test_dropping_the_blobs_of_deleted_documents_leaves_their_objects_to_the_sweep(
@@ -175,7 +177,7 @@ class BlobLaws:
         store.put_blob(outside, (), place="s3://bucket", now=T0)
         store.put_blob(inside, ["r"], now=T0)
         store.finish([Finish(claim, COMPLETED, "blob:{}")], now=T0)
-        store.forget(store.archivable(POLICY, now=at(1)))
+        store.forget(due(store, POLICY, at(1)))
         assert orphans(store) == []
         store.drop_blobs([claim.id])
         assert store.blob_parts(inside) == []

@@ -32,6 +32,8 @@ create temp table if not exists tidemill_lost(id blob primary key) without rowid
 
 create temp table if not exists tidemill_gone(id blob primary key, detailed integer not null) without rowid;
 
+create temp table if not exists tidemill_restored(id blob primary key, tenant text, details text) without rowid;
+
 create temp table if not exists tidemill_keyed(n integer primary key, id blob, tenant text, key text);
 
 create temp table if not exists tidemill_holders(tenant text, key text, job_id blob);

@@ -80,15 +80,15 @@ async def get_job(request: ApiRequest) -> Response:
 
 
 @routes.get("/api/jobs/{id}/args", role=Role.OPERATOR, answer=Any)
-async def get_arguments(call: ApiRequest) -> Response:
+async def get_arguments(request: ApiRequest) -> Response:
     """Download a job's arguments as JSON, also those that are too large for the job's document."""
-    return arguments_of(call, await call.job_row())
+    return arguments_of(request, await request.job_row())
 
 
 @routes.get("/api/jobs/{id}/value", role=Role.OPERATOR, answer=Any)
-async def get_value(call: ApiRequest) -> Response:
+async def get_value(request: ApiRequest) -> Response:
     """Download a job's return value as JSON, or its output for a reviewer; also one that is too large for the job's document."""
-    return result_of(call, await call.job_row())
+    return result_of(request, await request.job_row())
 
 
 @routes.get("/api/jobs/{id}/progress", role=Role.VIEWER, answer=ProgressDocument)

@@ -213,7 +213,7 @@ def test_definitions_and_schedules_take_record(app: App) -> None:
 
 def test_an_unknown_record_is_refused(app: App) -> None:
     with pytest.raises(BadSettings, match="record is 'some'; choose one of full, last, none"):
-        app.task(record="some")(lambda: None)  # type: ignore[call-overload]
+        app.task(record="some", name="ping")(lambda: None)  # type: ignore[call-overload]
 
     @app.task
     def pong() -> None: ...

@@ -162,7 +162,7 @@ def checked(reference: BlobReference, parts: Iterable[bytes]) -> Iterator[bytes]
 
 
 def blob_words(key: BlobKey) -> str:
-    """What a blob is, for messages."""
+    """The name of a blob in messages."""
     return "the arguments" if key.number == ARGUMENTS else "the result"
 
 

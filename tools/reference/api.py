@@ -86,7 +86,7 @@ TASK_OPTIONS = {
 }
 
 APP_SETTINGS = {
-    "archive": "archive policies",
+    "retention": "how long ended jobs stay in the live tables: a `Retention`, or a list of `ArchivePolicy`",
     "args_limit": "bytes that the arguments of a job may have",
     "limits": "limits by name, for several tasks",
     "result_limit": "bytes that a result may have",

@@ -1,6 +1,6 @@
 """Benchmark of archiving while a worker drains.
 
-    python3 dev.py bench retention [--postgres URL] [--stores postgres,sqlite] [--jobs 100000] [--drain 50000] [--rounds 3]
+    python3 dev.py bench retention [--postgres URL] [--stores postgres,sqlite] [--jobs 100000] [--drain 120000] [--rounds 3]
                                    [--pace SHARE] [--json FILE]
 
 ``--jobs`` finished jobs are due for the archive. Every round drains ``--drain`` new jobs twice with ``tidemill worker``, once with
@@ -130,7 +130,12 @@ def main() -> None:
     parser.add_argument("--postgres", metavar="URL", help="server to use instead of a private one")
     parser.add_argument("--stores", default="postgres,sqlite")
     parser.add_argument("--jobs", type=int, default=100_000, help="finished jobs that are due")
-    parser.add_argument("--drain", type=int, default=50_000, help="jobs that a worker drains")
+    parser.add_argument(
+        "--drain",
+        type=int,
+        default=120_000,
+        help="jobs that a worker drains; a drain shorter than some seconds shows one batch only",
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
         "--pace", type=float, help="share of time to archive; the default is that of the store"

@@ -90,10 +90,10 @@ TASK_OPTIONS = {
 }
 
 APP_SETTINGS = {
-    "archive": "archive policies",
     "args_limit": "bytes of arguments in the row of a job; larger ones are spilled",
     "blobs": "URL of a directory or bucket for large arguments and results; by default a table of the store",
     "large_results": '`"spill"` or `"refuse"`: what happens to a result beyond `result_limit`',
+    "retention": "how long ended jobs stay in the live tables: a `Retention`, or a list of `ArchivePolicy`",
     "limits": "limits by name, for several tasks",
     "max_args": "bytes beyond which arguments are refused",
     "max_result": "bytes beyond which a result is not kept",

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 
 from tidemill.archive.duty import RetentionDuty
-from tidemill.archive.objects import is_file_url, parse_location
+from tidemill.archive.objects import split_places
 from tidemill.client.access import Audit, Keys
 from tidemill.client.archive import Archive
 from tidemill.client.control import Control
@@ -78,20 +78,6 @@ class AppKeywords(TypedDict, total=False):
     store_for: StoreFor | None
 
 
-def _split(given: Mapping[str, str | Store]) -> tuple[dict[str, str], dict[str, str | Store]]:
-    """Separate the places of archive files from the stores of jobs."""
-    places = {name: url for name, url in given.items() if isinstance(url, str) and is_file_url(url)}
-    for name, url in places.items():
-        location = parse_location(url)
-        if name in ("default", "jobs") or len(places) == len(given):
-            raise BadSettings(
-                f"store {name!r} is {location.url}, which holds archive files only; "
-                "give live jobs a database, such as sqlite:///jobs.db, and name this one 'archive'",
-                store=name,
-            )
-    return places, {name: where for name, where in given.items() if name not in places}
-
-
 class App:
     """Tasks and the stores that hold their jobs.
 
@@ -136,7 +122,7 @@ class App:
             if stores is None
             else stores
         )
-        places, given = _split(given)
+        places, given = split_places(given)
         store_for = settings.get("store_for")
         check_stores(given, store_for)
         self._urls = {name: where if isinstance(where, str) else None for name, where in given.items()}

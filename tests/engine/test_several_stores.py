@@ -22,7 +22,7 @@ import pytest
 from tests.engine.worker_kit import APP, ROOT, WorkerProcess, a_world, until
 from tests.faults.proxy import Proxy
 from tests.grounds import new_database
-from tidemill.testing.processes import child_pids
+from tests.servers.processes import child_pids
 
 from tidemill.engine.store_shares import divide, divided, portions, read_stores, served_stores
 from tidemill.engine.worker_settings import read_settings

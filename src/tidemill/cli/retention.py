@@ -64,7 +64,7 @@ def policies(context: CommandContext) -> None:
         for policy in status.policies
     ]
     print_table(columns, rows, empty="there are no policies")
-    print_fields(retention_facts(status, now))
+    print_fields(retention_fields(status, now))
 
 
 def applies_to(policy: PolicyStatus) -> str:
@@ -90,7 +90,7 @@ def goes_to(policy: PolicyStatus) -> str:
     return f"{policy.to}: {policy.tier}{copied}"
 
 
-def retention_facts(status: RetentionStatus, now: datetime) -> Iterator[tuple[str, object]]:
+def retention_fields(status: RetentionStatus, now: datetime) -> Iterator[tuple[str, object]]:
     """Yield the state of retention as names and texts."""
     yield "retention", retention_line(status, now)
     if status.oldest_ended_at is not None:
@@ -170,4 +170,4 @@ def settings(context: CommandContext, enabled: bool | None, interval: timedelta 
             document({"enabled": status.enabled, "interval": status.interval, "next_at": status.next_at})
         )
         return
-    print_fields(retention_facts(status, context.now()))
+    print_fields(retention_fields(status, context.now()))

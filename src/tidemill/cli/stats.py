@@ -12,7 +12,7 @@ from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.limits import USES, use_rows
 from tidemill.cli.parsers import duration
 from tidemill.cli.queues import QUEUES, queue_document, queue_rows
-from tidemill.cli.retention import archive_of, retention_facts
+from tidemill.cli.retention import archive_of, retention_fields
 from tidemill.cli.screen import Column, heading, print_fields, print_json, print_table, span, thousands
 from tidemill.client.documents import instant, limit_document, pause_document
 from tidemill.client.stats.loads import Stats, gather
@@ -85,7 +85,7 @@ def stats(
     heading("Now")
     print_fields(_now(gathered, now))
     heading("Retention")
-    print_fields(retention_facts(archive_of(context).status(), now))
+    print_fields(retention_fields(archive_of(context).status(), now))
 
 
 def _now(stats: Stats, now: datetime) -> Iterator[tuple[str, object]]:

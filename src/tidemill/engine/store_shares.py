@@ -96,10 +96,12 @@ def portions(total: int, parts: int) -> list[int]:
 def divided(settings: WorkerSettings, parts: int) -> list[WorkerSettings]:
     """Divide the slots of one process among stores; a kind with any slot has at least one in each part."""
 
-    def each(slots: int) -> list[int]:
+    def divide(slots: int) -> list[int]:
         return portions(slots, parts) if slots else [0] * parts
 
-    kinds = zip(each(settings.concurrency), each(settings.threads), each(settings.children), strict=True)
+    kinds = zip(
+        divide(settings.concurrency), divide(settings.threads), divide(settings.children), strict=True
+    )
     return [
         replace(settings, concurrency=concurrency, threads=threads, children=children)
         for concurrency, threads, children in kinds

@@ -132,7 +132,7 @@ class App:
             result=settings.get("result_limit", DEFAULT_RESULT_LIMIT),
         )
         rules = read_app_limits(settings.get("limits"))
-        retention = read_retention(settings.get("retention"), given)
+        retention = read_retention(settings.get("retention"), {**given, **places})
         self._client = Client(
             self._opened(given, migrate=migrate),
             clock=self.clock,

@@ -77,7 +77,8 @@ def read_retention(given: Retention | Sequence[ArchivePolicy] | None, stores: It
         given = Retention(policies=given)
     known = {ARCHIVE, *stores}
     for policy in given.policies:
-        if policy.to is not None and policy.to not in known:
+        # A URL names a directory or a bucket.
+        if policy.to is not None and policy.to not in known and "://" not in policy.to:
             raise BadSettings(
                 f"archive policy {policy.name}: there is no store named {policy.to!r}; there are {', '.join(sorted(known))}",
                 name=policy.name,

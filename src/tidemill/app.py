@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, overload
 from weakref import WeakSet
 
 from tidemill.archive.duty import RetentionDuty
-from tidemill.archive.objects import is_file_url, parse_location
+from tidemill.archive.objects import split_places
 from tidemill.client.access import Audit, Keys
 from tidemill.client.archive import Archive
 from tidemill.client.control import Control
@@ -87,20 +87,6 @@ class AppKeywords(TypedDict, total=False):
     store_for: StoreFor | None
 
 
-def _split(given: Mapping[str, str | Store]) -> tuple[dict[str, str], dict[str, str | Store]]:
-    """Separate the places of archive files from the stores of jobs."""
-    places = {name: url for name, url in given.items() if isinstance(url, str) and is_file_url(url)}
-    for name, url in places.items():
-        location = parse_location(url)
-        if name in ("default", "jobs") or len(places) == len(given):
-            raise BadSettings(
-                f"store {name!r} is {location.url}, which holds archive files only; "
-                "give live jobs a database, such as sqlite:///jobs.db, and name this one 'archive'",
-                store=name,
-            )
-    return places, {name: where for name, where in given.items() if name not in places}
-
-
 class App(TaskDeclarer):
     """Tasks and the stores that hold their jobs.
 
@@ -135,7 +121,7 @@ class App(TaskDeclarer):
         self.clock = clock or SystemClock()
         self._settings = settings
         chosen = _given_stores(store, stores)
-        places, given = _split(
+        places, given = split_places(
             {"default": os.environ.get("TIDEMILL_STORE") or "memory://"} if chosen is None else chosen
         )
         configured = _read_settings(settings, given, places)
@@ -208,7 +194,7 @@ class App(TaskDeclarer):
             )
         merged: AppKeywords = {**self._settings, **settings}
         chosen = _given_stores(store, stores)
-        places, given = (self._client.places, self._client.stores) if chosen is None else _split(chosen)
+        places, given = (self._client.places, self._client.stores) if chosen is None else split_places(chosen)
         configured = _read_settings(merged, given, places)
         migrates = bool(merged.get("migrate", False))
         previous, self._settings = self._settings, merged

@@ -13,7 +13,7 @@ import pytest
 from backports import zstd
 from tests.archive.archive_kit import documents, ended_jobs
 
-from tidemill import App
+from tidemill import App, ArchivePolicy
 from tidemill.archive import file_format
 from tidemill.archive.files import FilePlace
 from tidemill.archive.objects import Objects
@@ -318,3 +318,18 @@ def test_a_job_cannot_be_sent_to_archive_files(app: App) -> None:
     ended_jobs(app, 1)
     with pytest.raises(BadSettings, match="'archive' holds archive files only"):
         app.bound_task("note").using(store="archive").enqueue(text="x")
+
+
+def test_a_policy_names_files_by_store_or_by_url(jobs_url: str, tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/direct"
+    policies = [
+        ArchivePolicy("named", ["completed"], max_age=0, to="cold", tier="a"),
+        ArchivePolicy("direct", ["cancelled"], max_age=0, to=url, tier="b"),
+    ]
+    stores = {"default": jobs_url, "cold": f"file://{tmp_path}/named"}
+    with App(stores=stores, retention=policies, migrate=True) as app:
+        (completed,) = ended_jobs(app, 1)
+        cancelled = app.bound_task("note").using(delay="1h").enqueue(text="never").cancel()
+        assert app.archive.run().archived == 2
+        assert (app.jobs.get(completed.id).tier, app.jobs.get(cancelled.id).tier) == ("a", "b")
+        assert app.store.archive_places() == [url, f"file://{tmp_path}/named"]

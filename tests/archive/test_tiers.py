@@ -15,6 +15,7 @@ from tests.archive.archive_kit import ended_jobs
 
 from tidemill import App, PermanentError
 from tidemill.archive.tiers import read_tiers
+from tidemill.client.core import client_of
 from tidemill.client.jobs.handle import Job
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.errors import BadFilter, IllegalTransition, JobNotFound
@@ -45,7 +46,7 @@ def tiered(app: App) -> dict[str | None, list[Job[Any]]]:
             for document in app.store.archivable(_everything(), policy="p", tier=tier)
             if str(document.id) in ids
         ]
-        app._client.place(to).put(documents)
+        client_of(app).place(to).put(documents)
         assert len(app.store.forget(documents)) == 3
     return by_tier
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import io
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -186,6 +187,21 @@ STORIES: dict[str, Story] = {
     "Archive.asearch": (
         lambda it: (it.archived(), it.app.archive.asearch(task="send"))[1],
         lambda page: len(page.items) == 1,
+    ),
+    "Archive.arestore": (
+        lambda it: it.app.archive.arestore([it.archived()]),
+        lambda done: len(done.restored) == 1,
+    ),
+    "Archive.aexport": (
+        lambda it: (it.archived(), it.app.archive.aexport(io.BytesIO()))[1],
+        lambda count: count == 1,
+    ),
+    "Archive.aerase": (lambda it: it.app.archive.aerase(ids=[it.archived()]), lambda done: done.jobs == 1),
+    "Archive.arebuild": (lambda it: it.app.archive.arebuild(), lambda places: places == {}),
+    "Archive.astatus": (lambda it: it.app.archive.astatus(), lambda status: status.enabled),
+    "Archive.aexplain": (
+        lambda it: it.app.archive.aexplain(it.archived()),
+        lambda choice: bool(choice.considered),
     ),
     # Definitions
     "Definitions.asave": (

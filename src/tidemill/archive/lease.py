@@ -61,29 +61,29 @@ class ArchiveLease:
         transaction is rolled back.
         """
         with self._store.transaction():
-            known = found_lease(self._store)
-            if known is not None and known.expires_at is not None and known.expires_at > self.now():
+            previous = found_lease(self._store)
+            if previous is not None and previous.expires_at is not None and previous.expires_at > self.now():
                 raise _running()
             lease = self._store.acquire(LEASE, self._holder, ttl=TTL, now=self._pin)
             if lease is None:
                 raise _running()
-            if lease.term != (0 if known is None else known.term) + 1:
+            if lease.term != (0 if previous is None else previous.term) + 1:
                 raise _Again
-            sums = {} if known is None else read_sums(known.metadata)
-            self._runs = [] if known is None else read_runs(known.metadata)
+            sums = {} if previous is None else read_sums(previous.metadata)
+            self._runs = [] if previous is None else read_runs(previous.metadata)
             self._term = lease.term
             self._renew(sums, self.now())
         self.sums = sums
 
     def of(self, policy: ArchivePolicy) -> PolicySums:
         """Return the totals of a policy."""
-        found = self.sums.get(policy.name)
-        if found is None:
+        totals = self.sums.get(policy.name)
+        if totals is None:
             if len(self.sums) >= MOST_POLICIES:  # drop the least recently used policy
                 del self.sums[min(self.sums, key=lambda name: self.sums[name].last_at or "")]
-            found = self.sums[policy.name] = PolicySums(policy.name, policy.tier)
-        found.tier = policy.tier
-        return found
+            totals = self.sums[policy.name] = PolicySums(policy.name, policy.tier)
+        totals.tier = policy.tier
+        return totals
 
     def renew(self, changed: PolicySums | None = None) -> None:
         """Extend the lease and write the totals, or raise ``LeaseLost``."""

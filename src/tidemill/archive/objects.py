@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tidemill.archive.file_format import check_format
 from tidemill.errors import BadSettings, StoreUnavailable
+
+T = TypeVar("T")
 
 SCHEMES = ("file", "s3", "gs", "az")
 _OPTIONS = ("format", "endpoint", "region")
@@ -69,6 +71,20 @@ def parse_location(url: str) -> FileLocation:
     if importlib.util.find_spec("obstore") is None:
         raise BadSettings(f"{plain} needs the extra 'files'; run: pip install 'tidemill[files]'", url=plain)
     return FileLocation(plain, scheme, format, options)
+
+
+def split_places(given: Mapping[str, str | T]) -> tuple[dict[str, str], dict[str, str | T]]:
+    """Separate the places of archive files from the stores of jobs."""
+    places = {name: url for name, url in given.items() if isinstance(url, str) and is_file_url(url)}
+    for name, url in places.items():
+        location = parse_location(url)
+        if name in ("default", "jobs") or len(places) == len(given):
+            raise BadSettings(
+                f"store {name!r} is {location.url}, which holds archive files only; "
+                "give live jobs a database, such as sqlite:///jobs.db, and name this one 'archive'",
+                store=name,
+            )
+    return places, {name: where for name, where in given.items() if name not in places}
 
 
 class Objects:

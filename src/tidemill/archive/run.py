@@ -205,16 +205,16 @@ class _PolicyStep:
     def _until(self) -> Position | None:
         """The last position that is due by age or by count; None if nothing is due."""
         policy, now = self._policy, self._lease.now()
-        found: list[Position] = []
+        positions: list[Position] = []
         if policy.max_age is not None:
-            found.append(Position(now - policy.max_age, LAST_ID))
+            positions.append(Position(now - policy.max_age, LAST_ID))
         if policy.max_count is not None:
             beyond = self._source.beyond(self._selection, policy.max_count)
-            found += [] if beyond is None else [beyond]
+            positions += [] if beyond is None else [beyond]
         if not policy.delete_from_source:
             settled = Position(now - SETTLED, LAST_ID)
-            found = [min(position, settled) for position in found]
-        return max(found, default=None)
+            positions = [min(position, settled) for position in positions]
+        return max(positions, default=None)
 
     def follow(self, room: int, until: float) -> None:
         """Move due jobs batch by batch, the longest ended first."""
@@ -264,8 +264,8 @@ class _PolicyStep:
             return
         if dropped:
             self._run.archived += dropped
-            facts: dict[str, object] = {"policy": policy.name, "from": policy.from_tier, "done": dropped}
-            entry = AuditEntry(self._runner._by, "jobs.purged", "jobs", ALL_TENANTS, None, facts)
+            after: dict[str, object] = {"policy": policy.name, "from": policy.from_tier, "done": dropped}
+            entry = AuditEntry(self._runner._by, "jobs.purged", "jobs", ALL_TENANTS, None, after)
             self._jobs.record([entry], now=self._runner._pin)
 
     def _due(self, limit: int) -> list[ArchivedJob]:

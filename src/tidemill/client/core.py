@@ -89,7 +89,9 @@ class Client:
         """Switch to these stores and this clock, and reset everything cached for the previous ones."""
         self.stores = dict(stores)
         self.clock = clock
-        self.placement = Placement(self.stores, self.registry, self.tenant, self.store_for, fixed)
+        self.placement = Placement(
+            self.stores, self.registry, self.tenant, self.store_for, fixed, self.places
+        )
         self._waiting: dict[str, Waiter] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._closing: list[Callable[[], None]] = []

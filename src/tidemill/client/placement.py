@@ -77,7 +77,9 @@ class Placement:
         tenant: str,
         store_for: StoreFor | None,
         fixed: str | None = None,
+        places: Mapping[str, str] | None = None,
     ) -> None:
+        self._places = places or {}
         self._stores, self._registry, self._tenant = stores, registry, tenant
         self._store_for = store_for
         self.is_single = len(stores) == 1  #: there is nothing to choose
@@ -89,6 +91,12 @@ class Placement:
 
     def existing(self, name: str) -> str:
         """Return the name of a store that exists, or raise ``BadSettings``."""
+        if name in self._places:
+            raise BadSettings(
+                f"store {name!r} holds archive files only ({self._places[name]}); "
+                "give live jobs a database, such as sqlite:///jobs.db",
+                store=name,
+            )
         if name not in self._stores:
             raise BadSettings(
                 f"there is no store named {name!r}; there are {', '.join(sorted(self._stores))}", store=name

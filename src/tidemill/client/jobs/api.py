@@ -268,7 +268,7 @@ class Jobs:
             page = merged.page(limit, cursor)
         else:
             page = self._client.store(store).jobs(wanted, sort=order, limit=limit, after=cursor)
-        return Page([Job(self._client, facts, store) for facts in page.items], page.next)
+        return Page([Job(self._client, row, store) for row in page.items], page.next)
 
     alist = async_twin(list)  # noqa: A003  (the method above)
 

@@ -73,11 +73,11 @@ class ArchiveFileLaws:
 
     def test_a_file_leaves_the_catalogue_with_its_entries(self, store: Store) -> None:
         ids = _ids(4)
-        gone, kept = a_manifest([ids[0], ids[2]]), a_manifest([ids[1], ids[3]])
-        for manifest in (gone, kept):
+        gone, other = a_manifest([ids[0], ids[2]]), a_manifest([ids[1], ids[3]])
+        for manifest in (gone, other):
             store.add_archive_file(manifest)
         store.remove_archive_files([gone.file.id, new_id()])
-        assert store.archive_files(PLACE) == [kept.file]
+        assert store.archive_files(PLACE) == [other.file]
         assert [entry.id for entry in store.archive_entries(PLACE, ids)] == [ids[1], ids[3]]
 
     def test_a_file_removes_those_that_it_replaces(self, store: Store) -> None:

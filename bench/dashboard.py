@@ -25,10 +25,10 @@ from urllib.parse import urlencode, urlsplit
 
 from bench.drain import fill
 from bench.http import prepare
+from tests.servers.postgres import running_postgres
 
 from tidemill.app import App
 from tidemill.domain.states import JobState
-from tidemill.testing.postgres import running_postgres
 
 AIM = 300.0
 """Target times of pages, in milliseconds."""

@@ -30,9 +30,8 @@ from bench.engine_storage import Database, File, Server
 from bench.peers.listing import PEERS
 from bench.peers.redis import RedisServer, running_redis
 from bench.peers.sides import peers
-
-from tidemill.testing.postgres import running_postgres
-from tidemill.testing.processes import ServiceMissing
+from tests.servers.postgres import running_postgres
+from tests.servers.processes import ServiceMissing
 
 USUAL = (
     "pgqueuer",

@@ -20,9 +20,9 @@ from pathlib import Path
 from bench.engine_sides import Side, tidemill
 from bench.engine_storage import Database, Server
 from bench.peers.sides import peers
+from tests.servers.postgres import running_postgres
 
 from tidemill.app import App
-from tidemill.testing.postgres import running_postgres
 
 EMAIL = "a@example.com"
 JOBS = 20_000

@@ -19,6 +19,7 @@ from statistics import median
 
 from bench.engine_storage import Database, Server
 from bench.limits import working
+from tests.servers.postgres import running_postgres
 
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import NewJob
@@ -26,7 +27,6 @@ from tidemill.domain.states import ENDED, JobState
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
-from tidemill.testing.postgres import running_postgres
 
 TASK = "plain"
 MANY = 1000

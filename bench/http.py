@@ -24,9 +24,9 @@ import psycopg
 from bench.http_load import Load, Speed, drive
 from bench.http_side_load import giant, slow_clients, streams
 from bench.seeds import finished_postgres
+from tests.servers.postgres import running_postgres
 
 from tidemill.app import App
-from tidemill.testing.postgres import running_postgres
 
 AIMS = {"POST /api/jobs": 1_000, "GET /api/jobs/{id}": 1_000, "list of 50": 300}
 SLOW = 50

@@ -35,12 +35,12 @@ from datetime import datetime
 from pathlib import Path
 
 from bench.engine_storage import Database, Server
+from tests.servers.postgres import running_postgres
 
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
 from tidemill.domain.states import JobState
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
-from tidemill.testing.postgres import running_postgres
 
 ROOT = Path(__file__).resolve().parents[1]
 PATIENCE = 300.0

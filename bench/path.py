@@ -20,9 +20,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
+from tests.servers.postgres import running_postgres
+
 import tidemill
 from tidemill import App, BoundTask, Role
-from tidemill.testing.postgres import running_postgres
 
 PACKAGE = Path(tidemill.__file__).parent
 WARM_UP = 3

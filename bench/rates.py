@@ -18,6 +18,7 @@ from pathlib import Path
 
 from bench.engine_storage import Database, Server
 from bench.limits import working
+from tests.servers.postgres import running_postgres
 
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
 from tidemill.domain.job import NewJob
@@ -25,7 +26,6 @@ from tidemill.domain.limits import LimitKind, Rule
 from tidemill.domain.states import JobState
 from tidemill.ids import new_id
 from tidemill.stores.open import open_store
-from tidemill.testing.postgres import running_postgres
 
 RULE = Rule("rated.rate", LimitKind.RATE, 200, timedelta(seconds=1))
 

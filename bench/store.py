@@ -24,10 +24,10 @@ from typing import cast
 import psycopg
 from bench import seeds, yardstick
 from bench.drain import drain, fill, new_jobs
+from tests.servers.postgres import running_postgres
 
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
-from tidemill.testing.postgres import running_postgres
 
 Result = dict[str, object]
 Stick = Callable[[], float]

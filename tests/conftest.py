@@ -19,12 +19,12 @@ from typing import Any
 import hypothesis
 import pytest
 from tests.grounds import THOROUGH, new_database
+from tests.servers.pgbouncer import find_pgbouncer, pgbouncer_version, running_pgbouncer
+from tests.servers.postgres import GIVEN, RUNNING, TestPostgres, any_postgres, find_programs
+from tests.servers.processes import ServiceMissing, ancestry, child_pids
 from tests.services import MISSING, go_without
 
 from tidemill.clock import SystemClock
-from tidemill.testing.pgbouncer import find_pgbouncer, pgbouncer_version, running_pgbouncer
-from tidemill.testing.postgres import GIVEN, RUNNING, TestPostgres, any_postgres, find_programs
-from tidemill.testing.processes import ServiceMissing, ancestry, child_pids
 
 # A busy machine is slow, and slowness alone is no counterexample.
 hypothesis.settings.register_profile("tidemill", deadline=None, max_examples=100 if THOROUGH else 30)

@@ -14,9 +14,9 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from tests.servers.postgres import TestPostgres
 
 from tidemill.stores.open import open_store
-from tidemill.testing.postgres import TestPostgres
 
 THOROUGH = bool(os.environ.get("CI")) or os.environ.get("TIDEMILL_TEST_ALL") == "1"
 """Whether this run favours coverage over speed."""

@@ -16,8 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from bench.engine_storage import Storage
-
-from tidemill.testing.processes import Launcher, ProcessGuard, ServiceMissing, end, free_port, listening
+from tests.servers.processes import Launcher, ProcessGuard, ServiceMissing, end, free_port, listening
 
 PROGRAMS = ("redis-server", "valkey-server")
 DATABASES = 64

@@ -29,7 +29,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from sqlalchemy.schema import CreateTable
 
 from tidemill import App, Context
-from tidemill.dashboard import create_site
+from tidemill.contrib.fastapi import lifespan, mount
 from tidemill.errors import JobNotFound
 
 
@@ -74,10 +74,6 @@ class Shop:
             return {"printed": copies}
 
         self.print_order = print_order
-
-    def close(self) -> None:
-        self.jobs.close()
-        self.engine.dispose()
 
 
 routes = APIRouter()
@@ -148,16 +144,15 @@ def orders(request: Request) -> list[dict[str, Any]]:
 def create(url: str | None = None) -> FastAPI:
     """The application, on a database."""
     shop = Shop(url or os.environ.get("SHOP", "sqlite:///shop.db"))
-    background = create_site(shop.jobs)
 
     @asynccontextmanager
-    async def life(_: FastAPI) -> AsyncIterator[None]:
-        async with shop.jobs.worker(concurrency=10, threads=4, grace=5):
-            yield
-        shop.close()
+    async def own(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        shop.engine.dispose()  # after the worker has finished its jobs
 
-    site = FastAPI(title="Shop", lifespan=life)
+    worker = {"concurrency": 10, "threads": 4, "grace": 5}
+    site = FastAPI(title="Shop", lifespan=lifespan(shop.jobs, worker=worker, then=own, close=True))
     site.state.shop = shop
     site.include_router(routes)
-    site.mount("/background", background)
+    mount(site, shop.jobs, "/background")
     return site

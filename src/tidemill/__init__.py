@@ -1,7 +1,7 @@
 """Tidemill: background jobs for Python that are simple to start, fast, and cannot be lost.
 
-``__all__`` lists what users may import from here. ``tidemill.errors``, ``tidemill.testing``, ``tidemill.rest`` and
-``tidemill.dashboard`` are public as well. Every other module is private and may change in any release.
+``__all__`` lists what users may import from here. ``tidemill.errors``, ``tidemill.testing``, ``tidemill.rest``,
+``tidemill.dashboard`` and the modules of ``tidemill.contrib`` are public as well. Every other module is private and may change in any release.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tidemill.domain.calendar import BusinessCalendar, Exclude
 from tidemill.domain.durations import Duration
 from tidemill.domain.job import Execution
 from tidemill.domain.retention import ArchivePolicy
+from tidemill.domain.retention_settings import Retention
 from tidemill.domain.retry import Exponential, Fixed, Immediate, Linear, NoRetry
 from tidemill.domain.schedule_rules import (
     All,
@@ -38,6 +39,7 @@ from tidemill.engine.context import Context, current
 from tidemill.errors import Cancel, PermanentError, Retry, Review, Snooze
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
+from tidemill.task_group import TaskGroup, task
 from tidemill.tasks.events import Event
 from tidemill.tasks.item_task import SKIP, Counts, ItemTask
 from tidemill.tasks.limits import Limit, Rate
@@ -84,12 +86,14 @@ __all__ = [
     "PermanentError",
     "Rate",
     "Recipe",
+    "Retention",
     "Retry",
     "Review",
     "Role",
     "Snooze",
     "Store",
     "Task",
+    "TaskGroup",
     "Thresholds",
     "Unique",
     "Weekly",
@@ -99,6 +103,7 @@ __all__ = [
     "current",
     "exchange_holidays",
     "open_store",
+    "task",
 ]
 
 _LAZY = dict.fromkeys(("country_calendar", "country_holidays", "exchange_holidays"), "tidemill.holidays")

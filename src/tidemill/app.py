@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from copy import copy
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, overload
+from weakref import WeakSet
 
+from tidemill.archive.duty import RetentionDuty
+from tidemill.archive.objects import is_file_url, parse_location
 from tidemill.client.access import Audit, Keys
 from tidemill.client.archive import Archive
 from tidemill.client.control import Control
@@ -28,26 +32,29 @@ from tidemill.client.schedules.definitions import Definitions
 from tidemill.client.schedules.schedule import ScheduleKeywords
 from tidemill.client.stats.api import StatsApi
 from tidemill.clock import Clock, SystemClock
-from tidemill.decorators import ScheduledDecorator, TaskDecorator
+from tidemill.decorators import TaskDeclarer
 from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.job import DEFAULT_TENANT
-from tidemill.domain.payload import DEFAULT_ARGS_LIMIT, DEFAULT_RESULT_LIMIT, PayloadLimits
+from tidemill.domain.limits import Rule
+from tidemill.domain.payload import DEFAULT_ARGS_LIMIT, DEFAULT_MAX, DEFAULT_RESULT_LIMIT, PayloadLimits
 from tidemill.domain.releases import Deployment, read_release
-from tidemill.domain.retention import DEFAULT_POLICIES, ArchivePolicy, read_policies
+from tidemill.domain.retention import ArchivePolicy
+from tidemill.domain.retention_settings import Retention, read_retention
 from tidemill.domain.triggers.base import Trigger
-from tidemill.engine.context import Context
-from tidemill.errors import BadSettings, StoreError
+from tidemill.errors import BadSettings, StoreError, UsageError
 from tidemill.stores.base import Store
+from tidemill.stores.blob_files import check_place
 from tidemill.stores.open import create_sqlite_tables, open_store
+from tidemill.task_group import TaskGroup, groups_in
 from tidemill.tasks.ambient import store_scope, tenant_scope
 from tidemill.tasks.events import Events, Subscriber, Subscription
 from tidemill.tasks.hooks import EnqueueManager, ExecuteManager, Hooks, Only
 from tidemill.tasks.limit_rules import read_app_limits
 from tidemill.tasks.limits import Limit, Rate
 from tidemill.tasks.middleware import Middleware
-from tidemill.tasks.options import TaskKeywords, check_name, read_options
+from tidemill.tasks.options import LargeResults, TaskKeywords, TaskOptions, check_name, read_options
 from tidemill.tasks.registry import Registry
-from tidemill.tasks.task import Task, declare, default_name, undeclared
+from tidemill.tasks.task import Declared, declare, default_name, undeclared
 from tidemill.testing.runner import Testing
 
 if TYPE_CHECKING:
@@ -56,30 +63,50 @@ if TYPE_CHECKING:
     from tidemill.engine.embedded_worker import EmbeddedWorker, Tick
     from tidemill.engine.worker_settings import WorkerSettings
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
 Trigger.present = SystemClock().now  # lets a trigger compute its next fires
+
+
+_RESULT_SETTINGS = ("result_limit", "max_result", "large_results")
+"""Settings of an app that tasks take over when they are declared."""
 
 
 class AppKeywords(TypedDict, total=False):
     """The settings of an app, for type checkers."""
 
-    archive: Sequence[ArchivePolicy]
     args_limit: int
+    blobs: str | None
+    large_results: LargeResults
     limits: Mapping[str, int | Limit | Rate] | None
+    max_args: int
+    max_result: int
     result_limit: int
     migrate: bool
     name: str | None
     release: str | None
+    retention: Retention | Sequence[ArchivePolicy]
     store_for: StoreFor | None
 
 
-class App:
+def _split(given: Mapping[str, str | Store]) -> tuple[dict[str, str], dict[str, str | Store]]:
+    """Separate the places of archive files from the stores of jobs."""
+    places = {name: url for name, url in given.items() if isinstance(url, str) and is_file_url(url)}
+    for name, url in places.items():
+        location = parse_location(url)
+        if name in ("default", "jobs") or len(places) == len(given):
+            raise BadSettings(
+                f"store {name!r} is {location.url}, which holds archive files only; "
+                "give live jobs a database, such as sqlite:///jobs.db, and name this one 'archive'",
+                store=name,
+            )
+    return places, {name: where for name, where in given.items() if name not in places}
+
+
+class App(TaskDeclarer):
     """Tasks and the stores that hold their jobs.
 
     ``App()`` keeps jobs in memory, or in the store that ``TIDEMILL_STORE`` names. ``App("sqlite:///jobs.db")`` uses a
     file, ``App("postgresql://…")`` a database. ``stores={"default": …, "jobs": …, "archive": …}`` names several stores.
+    The archive may also be a directory or a bucket: ``"file:///srv/archive"``, ``"s3://bucket/prefix"``.
     ``store_for`` is a function from a tenant to the name of its store.
 
     >>> app = App("memory://")
@@ -103,53 +130,108 @@ class App:
         clock: Clock | None = None,
         **settings: Unpack[AppKeywords],
     ) -> None:
-        unknown = sorted(set(settings) - set(AppKeywords.__annotations__))
-        if unknown:
-            raise BadSettings(
-                f"unknown setting {unknown[0]!r}; expected one of {', '.join(AppKeywords.__annotations__)}",
-                setting=unknown[0],
-            )
-        if store is not None and stores is not None:
-            raise BadSettings("give store or stores, not both")
+        _check_settings(settings)
         check_name("tenant", tenant)
         self.clock = clock or SystemClock()
-        given: Mapping[str, str | Store] = (
-            {"default": store if store is not None else os.environ.get("TIDEMILL_STORE") or "memory://"}
-            if stores is None
-            else stores
+        self._settings = settings
+        chosen = _given_stores(store, stores)
+        places, given = _split(
+            {"default": os.environ.get("TIDEMILL_STORE") or "memory://"} if chosen is None else chosen
         )
-        store_for = settings.get("store_for")
-        check_stores(given, store_for)
-        self._urls = {name: where if isinstance(where, str) else None for name, where in given.items()}
-        self.migrates = migrate = bool(settings.get("migrate", False))
-        limits = PayloadLimits(
-            args=settings.get("args_limit", DEFAULT_ARGS_LIMIT),
-            result=settings.get("result_limit", DEFAULT_RESULT_LIMIT),
-        )
-        rules = read_app_limits(settings.get("limits"))
-        policies = read_policies(settings.get("archive", DEFAULT_POLICIES))
+        configured = _read_settings(settings, given, places)
+        self._read_result_settings()
+        self.migrates = bool(settings.get("migrate", False))
         self._client = Client(
-            self._opened(given, migrate=migrate),
+            self._opened(given, migrate=self.migrates),
             clock=self.clock,
             tenant=tenant,
-            limits=limits,
-            rules=rules,
-            policies=policies,
-            store_for=store_for,
+            places=places,
+            **configured,
         )
+        self._urls = _urls_of(given)
         self._root: App | None = None  # the app that ``at_store`` was called on
         self._bind()
+        self._bind_keys()
+        self._declarations = Declarations(self._client, self.schedules)
+        self._read_names()
+        self.deployed_at: datetime | None = None
+        self._made_at = self.clock.monotonic()
+        self._workers: WeakSet[EmbeddedWorker] = WeakSet()
+        self._included: dict[int, tuple[Declared, Declared]] = {}  # tasks of groups, with this app's defaults
+
+    def _read_names(self) -> None:
+        self._name: str | None = self._settings.get("name")
+        self.release = read_release(self._settings.get("release", os.environ.get("TIDEMILL_RELEASE")))
+
+    def _read_result_settings(self) -> None:
+        settings = self._settings
+        self._result_options: TaskKeywords = {
+            "result_limit": settings.get("result_limit", DEFAULT_RESULT_LIMIT)
+        }
+        if "max_result" in settings:
+            self._result_options["max_result"] = settings["max_result"]
+        if "large_results" in settings:
+            self._result_options["large_results"] = settings["large_results"]
+        read_options("app", self._result_options)
+        blobs = settings.get("blobs")
+        self._blobs = None if blobs is None else check_place(blobs)
+
+    def _bind_keys(self) -> None:
         # API keys belong to the whole app, whatever store a block or a job chooses.
         single = self._client.placement.is_single
         self.keys = Keys(self._client if single else self._client.at(self._client.placement.default))
-        self._declarations = Declarations(self._client, self.schedules)
-        self._name: str | None = settings.get("name")
-        self.release = read_release(settings.get("release", os.environ.get("TIDEMILL_RELEASE")))
-        self.deployed_at: datetime | None = None
-        self._made_at = self.clock.monotonic()
+
+    def configure(
+        self,
+        store: str | Store | None = None,
+        *,
+        stores: Mapping[str, str | Store] | None = None,
+        tenant: str | None = None,
+        **settings: Unpack[AppKeywords],
+    ) -> None:
+        """Change the stores and settings of an app that a module has created: ``app.configure("postgresql://…")``.
+
+        Call it while the program starts, before a worker runs and before an API or dashboard is created. Settings that
+        are not given stay unchanged. If stores are given, the previous ones are closed.
+        """
+        _check_settings(settings)
+        if tenant is not None:
+            check_name("tenant", tenant)
+        if self._client.is_served or any(worker.is_running for worker in self._workers):
+            raise UsageError(
+                "this app is in use: a worker runs, or an API or dashboard was created; call app.configure before"
+            )
+        late = [name for name in _RESULT_SETTINGS if name in settings]
+        if late and len(self.registry):
+            raise UsageError(
+                f"tasks are declared already and have their {late[0]}; configure it before, or set it on the tasks"
+            )
+        merged: AppKeywords = {**self._settings, **settings}
+        chosen = _given_stores(store, stores)
+        places, given = (self._client.places, self._client.stores) if chosen is None else _split(chosen)
+        configured = _read_settings(merged, given, places)
+        migrates = bool(merged.get("migrate", False))
+        previous, self._settings = self._settings, merged
+        try:
+            self._read_result_settings()
+            opened = None if chosen is None else self._opened(given, migrate=migrates)
+        except BaseException:
+            self._settings = previous
+            self._read_result_settings()
+            raise
+        self._client.configure(opened, tenant=tenant, places=places, **configured)
+        self.migrates = migrates
+        for opened_store in self.stores.values():
+            opened_store.blob_url = self._blobs
+        self._read_names()
+        self._bind_keys()
+        if chosen is not None:
+            self._urls = _urls_of(given)
+            self.deployed_at = None
+            self._declarations.restart()
 
     def _bind(self) -> None:
-        """Create the APIs of the store that the client addresses. API keys belong to the whole app."""
+        """Create the APIs of the store that the client addresses."""
         self.jobs = Jobs(self._client)
         self.archive = Archive(self._client, self.jobs)
         self.definitions = Definitions(self._client)
@@ -173,6 +255,7 @@ class App:
                         # A store that cannot be used must not prevent the use of the others.
                         with suppress(*((StoreError,) if len(given) > 1 else ())):
                             create_sqlite_tables(found[name])
+                found[name].blob_url = self._blobs
             undo.pop_all()
         return found
 
@@ -245,42 +328,45 @@ class App:
 
     # Tasks -----------------------------------------------------------------------------------------------------------
 
-    @overload
-    def task(self, target: type[Task[Any, R]], /) -> BoundTask[..., R]: ...
-
-    @overload
-    def task(
-        self, target: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
-    ) -> BoundTask[P, R, Coroutine[Any, Any, R]]: ...
-
-    @overload
-    def task(self, target: Callable[Concatenate[Context, P], R], /) -> BoundTask[P, R, R]: ...
-
-    @overload
-    def task(
-        self, target: Callable[P, Coroutine[Any, Any, R]], /
-    ) -> BoundTask[P, R, Coroutine[Any, Any, R]]: ...
-
-    @overload
-    def task(self, target: Callable[P, R], /) -> BoundTask[P, R, R]: ...
-
-    @overload
-    def task(self, target: None = None, /, **options: Unpack[TaskKeywords]) -> TaskDecorator: ...
-
-    def task(self, target: Callable[..., Any] | None = None, /, **options: Unpack[TaskKeywords]) -> Any:
-        """Declare a function, a coroutine function or a class as a task, with or without options."""
-        if target is None:
-            return TaskDecorator(lambda given: self._declare(given, options))
-        return self._declare(target, options)
-
     def _declare(self, target: Callable[..., Any], options: TaskKeywords) -> BoundTask[Any, Any]:
         name = options.get("name") or default_name(target)
-        declared = declare(target, read_options(name, options))
+        declared = declare(target, read_options(name, {**self._result_options, **options}))
+        self._add(declared)
+        return BoundTask(self._client, declared)
+
+    def _with_defaults(self, declared: Declared) -> Declared:
+        """Return a task of a group with this app's settings of results, where the group has none of its own."""
+        known = self._included.get(id(declared))
+        if known is None:
+            usual = TaskOptions(name=declared.name)
+            changes: dict[str, Any] = {
+                name: value
+                for name, value in self._result_options.items()
+                if getattr(declared.options, name) == getattr(usual, name) != value
+            }
+            adapted = replace(declared, options=replace(declared.options, **changes)) if changes else declared
+            known = self._included[id(declared)] = (declared, adapted)
+        return known[1]
+
+    def _add(self, declared: Declared) -> None:
         if declared.options.store is not None:
             self._client.placement.live_name(declared.options.store)
         self._client.hooks.check(declared)
         self.registry.add(declared)
-        return BoundTask(self._client, declared)
+
+    def include(self, *sources: TaskGroup | BoundTask[Any, Any, Any] | ModuleType | str) -> None:
+        """Add tasks that were declared without an app: ``app.include(mail_tasks)``.
+
+        A source is a ``TaskGroup``, a task that ``@task`` declared, or a module (or its import name) with either of
+        them. Tasks that a group declares later are added too. Including a source twice has no effect.
+        """
+        for source in sources:
+            for group in groups_in(source):
+                for declared in group.declared:
+                    self._add(self._with_defaults(declared))
+                for task, trigger, key, options in group.schedules:
+                    self.schedule(task, trigger, key, **options)
+                group.attach(self)
 
     def enqueue(self, task: str, /, **arguments: Any) -> Job[Any]:
         """Enqueue a job by the name of its task: ``app.enqueue("mail.send", to="ada")``.
@@ -368,18 +454,6 @@ class App:
         self._declarations.add(
             task, trigger, key if key is not None else str(getattr(task, "name", task)), **options
         )
-
-    def scheduled(
-        self, trigger: Trigger | str, key: str | None = None, **options: Unpack[ScheduleKeywords]
-    ) -> ScheduledDecorator:
-        """Declare a schedule of a task, and the task if it is not declared yet: ``@app.scheduled(Cron("0 2 * * *"))``."""
-
-        def decorate(target: Any) -> BoundTask[Any, Any]:
-            task = target if isinstance(target, BoundTask) else self._declare(target, {})
-            self.schedule(task, trigger, key, **options)
-            return task
-
-        return ScheduledDecorator(decorate)
 
     @property
     def name(self) -> str | None:
@@ -477,7 +551,7 @@ class App:
         from tidemill.engine.app_lookup import whereabouts
         from tidemill.engine.embedded_worker import EmbeddedWorker
 
-        return EmbeddedWorker(
+        worker = EmbeddedWorker(
             self.store,
             self.registry,
             self.clock,
@@ -488,8 +562,20 @@ class App:
             connections=self.connections,
             prepare=self._prepare,
             confirm=self.confirm,
+            retention=self.retention_duty(),
             store_name=self._client.placement.fixed,
         )
+        self._workers.add(worker)
+        return worker
+
+    def retention_duty(self) -> RetentionDuty | None:
+        """Return the retention that workers perform.
+
+        None for a memory store without ``retention=``: its workers delete ended jobs after 15 minutes to an hour.
+        """
+        if self.store.url.startswith("memory") and "retention" not in self._settings:
+            return None
+        return self.archive.duty()
 
     def tick(self, budget: Duration = 25.0, **settings: Any) -> Tick:
         """Run due jobs for at most ``budget``, then return; for hosts that run on a timer."""
@@ -578,3 +664,48 @@ class App:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    unknown = sorted(set(settings) - set(AppKeywords.__annotations__))
+    if unknown:
+        raise BadSettings(
+            f"unknown setting {unknown[0]!r}; expected one of {', '.join(AppKeywords.__annotations__)}",
+            setting=unknown[0],
+        )
+
+
+def _given_stores(
+    store: str | Store | None, stores: Mapping[str, str | Store] | None
+) -> Mapping[str, str | Store] | None:
+    if store is not None and stores is not None:
+        raise BadSettings("give store or stores, not both")
+    return stores if store is None else {"default": store}
+
+
+def _urls_of(stores: Mapping[str, str | Store]) -> dict[str, str | None]:
+    return {name: where if isinstance(where, str) else None for name, where in stores.items()}
+
+
+class _ClientSettings(TypedDict):
+    limits: PayloadLimits
+    rules: Mapping[str, Rule]
+    retention: Retention
+    store_for: StoreFor | None
+
+
+def _read_settings(
+    settings: AppKeywords, stores: Mapping[str, object], places: Mapping[str, str]
+) -> _ClientSettings:
+    store_for = settings.get("store_for")
+    check_stores(stores, store_for)
+    return {
+        "limits": PayloadLimits(
+            args=settings.get("args_limit", DEFAULT_ARGS_LIMIT),
+            result=settings.get("result_limit", DEFAULT_RESULT_LIMIT),
+            max_args=settings.get("max_args", DEFAULT_MAX),
+        ),
+        "rules": read_app_limits(settings.get("limits")),
+        "retention": read_retention(settings.get("retention"), [*stores, *places]),
+        "store_for": store_for,
+    }

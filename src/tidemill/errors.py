@@ -35,11 +35,13 @@ a stable ``code`` that HTTP problem documents, exit codes and the documentation 
     │   ├── LeaseLost
     │   ├── JobFailed
     │   ├── JobCancelled
+    │   ├── ResultNotKept
     │   └── WaitTimeout
     └── StoreError
         ├── StoreBusy
         ├── StoreUnavailable
         ├── StoreCorrupt
+        │   └── BlobDamaged
         ├── SchemaOutdated
         ├── SchemaTooNew
         └── SchemaForeign
@@ -247,6 +249,12 @@ class JobCancelled(JobError):
     code = "job_cancelled"
 
 
+class ResultNotKept(JobError):
+    """The job completed, and its result was not stored."""
+
+    code = "result_not_kept"
+
+
 class WaitTimeout(JobError):
     """The job did not end within the timeout."""
 
@@ -275,6 +283,12 @@ class StoreCorrupt(StoreError):
     """The store's files are damaged, or contain data that Tidemill did not write."""
 
     code = "store_corrupt"
+
+
+class BlobDamaged(StoreCorrupt):
+    """Stored arguments or a stored result are missing or do not match their checksum."""
+
+    code = "blob_damaged"
 
 
 class SchemaOutdated(StoreError):

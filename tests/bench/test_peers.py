@@ -18,8 +18,7 @@ from bench.peers.__main__ import DOCS, NOTES, RAW
 from bench.peers.listing import ENVIRONMENTS, OURS, PEERS, USUAL, Peer, Promise
 from bench.peers.redis import Keys, Link, RedisError, RedisServer, find_program, running_redis
 from bench.peers.sides import PROGRAMS, command
-
-from tidemill.testing.processes import ServiceMissing
+from tests.servers.processes import ServiceMissing
 
 ROOT = Path(__file__).resolve().parents[2]
 

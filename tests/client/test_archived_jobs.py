@@ -11,6 +11,7 @@ import pytest
 
 from tidemill import App, Context, PermanentError
 from tidemill.client.jobs.handle import Job
+from tidemill.domain.retention import Selection, Selector
 from tidemill.errors import IllegalTransition, JobFailed, JobNotFound
 from tidemill.stores.base import Store
 
@@ -94,7 +95,7 @@ def test_an_archived_job_cannot_be_changed(
 ) -> None:
     for job in (archived[1], app.jobs.get(archived[1].id)):
         with pytest.raises(
-            IllegalTransition, match=f"cannot {verb} job .*: it was archived .* enqueue a new job"
+            IllegalTransition, match=f"cannot {verb} job .*: it was archived .* restore it first"
         ):
             act(job)
 
@@ -109,8 +110,7 @@ def test_an_archived_job_is_read_from_the_separate_archive_store() -> None:
 
 def test_a_job_purged_from_the_archive_is_not_found(app: App, archived: tuple[Job[Any], Job[Any]]) -> None:
     store: Store = app.store
-    later = store.now() + timedelta(days=1)
-    assert store.purge_archive(later, tier="archive", limit=9) == 2
+    assert len(store.remove_archived(store.archived_due(Selection(Selector(), "archive")))) == 2
     with pytest.raises(JobNotFound):
         app.jobs.get(archived[0].id)
 

@@ -177,6 +177,11 @@ STORIES: dict[str, Story] = {
     ),
     # Archive
     "Archive.arun": (lambda it: it.app.archive.arun(older_than="0s"), lambda run: run.archived == 1),
+    "Archive.astatus": (lambda it: it.app.archive.astatus(), lambda status: status.enabled),
+    "Archive.aexplain": (
+        lambda it: it.app.archive.aexplain(it.archived()),
+        lambda choice: choice.tier == "archive",
+    ),
     "Archive.aget": (lambda it: it.app.archive.aget(it.archived()), lambda job: job.task == "send"),
     "Archive.asearch": (
         lambda it: (it.archived(), it.app.archive.asearch(task="send"))[1],

@@ -20,6 +20,7 @@ from tests.client.connections_kit import (
     orders,
     prepare,
 )
+from tests.servers.postgres import TestPostgres
 
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Details, Enqueued, JobRow, NewJob, UniqueHold
@@ -28,7 +29,6 @@ from tidemill.errors import JobExists, UsageError
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
-from tidemill.testing.postgres import TestPostgres
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NEWER = pytest.mark.skipif(

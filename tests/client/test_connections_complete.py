@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from tests.client.connections_kit import Completion, Errand, User, job, orders, prepare
 from tests.client.test_connections import CASES
+from tests.servers.postgres import TestPostgres
 
 from tidemill.client.own_connection import finish_on
 from tidemill.domain.cluster import Worker
@@ -24,7 +25,6 @@ from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.memory import MemoryStore
 from tidemill.stores.open import open_store
-from tidemill.testing.postgres import TestPostgres
 
 RULES = {"slow": Rule("slow", max=100)}
 AT = datetime(2026, 1, 1, tzinfo=UTC)

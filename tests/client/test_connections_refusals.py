@@ -20,13 +20,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_e
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 from tests.client.connections_kit import alchemical, bare, django_database, engine, job, path_of, prepare
+from tests.servers.postgres import TestPostgres
 
 from tidemill.client.own_connection import aenqueue_on, enqueue_on
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.errors import SchemaOutdated, UsageError
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
-from tidemill.testing.postgres import TestPostgres
 
 EVERY = JobFilter(ALL_TENANTS)
 

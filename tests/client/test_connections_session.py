@@ -38,7 +38,7 @@ from tidemill.errors import StoreBusy, StoreError, UsageError
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
-from tidemill.stores.sql.postgres.arrays import DUMPERS
+from tidemill.stores.sql.postgres.values import DUMPERS
 from tidemill.stores.sql.store import SqlStore
 
 EVERY = JobFilter(ALL_TENANTS)

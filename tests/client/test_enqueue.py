@@ -12,6 +12,7 @@ from opentelemetry import trace
 
 from tidemill import Exponential, Unique
 from tidemill.app import App
+from tidemill.domain.retention import Selection, Selector
 from tidemill.domain.states import JobState
 from tidemill.engine.context import Context
 from tidemill.errors import (
@@ -102,7 +103,7 @@ def test_oversized_arguments_raise_payload_too_large(app: App) -> None:
     def store(text: str) -> None: ...
 
     with pytest.raises(PayloadTooLarge, match="store the data elsewhere"):
-        store.enqueue(text="x" * 300_000)
+        store.enqueue(text="x" * (64 * 1024 * 1024))
 
 
 def test_enqueue_many_stores_all_jobs_or_none(app: App) -> None:
@@ -308,6 +309,27 @@ def test_if_one_store_cannot_be_opened_the_others_are_closed(
     given.close()
 
 
+def test_the_limits_of_an_app_apply_to_its_tasks() -> None:
+    with App("memory://", args_limit=20, result_limit=30) as app:
+
+        @app.task
+        def echo(text: str) -> str:
+            return text * 4
+
+        @app.task(result_limit=100)
+        def shout(text: str) -> str:
+            return text * 4
+
+        with pytest.raises(PayloadTooLarge, match="the limit is 20"):
+            echo.enqueue(text="x" * 20)
+        echoed, shouted = echo.enqueue(text="x" * 8), shout.enqueue(text="x" * 8)
+        app.testing().drain()
+        assert shouted.refresh().status == "completed"
+        assert echoed.refresh().status == "failed"
+        assert "the result of task echo is 34 bytes, and the limit is 30" in str(echoed.reason)
+        assert "result_limit= of the task or the App" in str(echoed.reason)
+
+
 def test_a_wrong_setting_is_reported_at_once() -> None:
     with pytest.raises(BadSettings, match="unknown setting 'stor'; expected one of"):
         App(stor="memory://")  # type: ignore[call-arg]
@@ -351,7 +373,8 @@ def test_an_archived_unique_job_still_holds_its_key_within_its_window(app: App) 
     again = report.enqueue(user=1)
     assert again.id == first.id
     assert (again.status, again.tags) == (JobState.COMPLETED, ("kept",))
-    assert app.store.purge_archive(datetime.now(UTC) + timedelta(days=1), tier="archive", limit=9) == 1
+    documents = app.store.archived_due(Selection(Selector(), "archive"))
+    assert len(app.store.remove_archived(documents)) == 1
     with pytest.raises(JobExists, match=f"{first.id}.*no longer stored"):
         report.enqueue(user=1)
     assert app.jobs.count() == 0

@@ -112,7 +112,7 @@ def test_waiting_without_live_workers_logs_a_warning(
     with pytest.raises(WaitTimeout):
         asyncio.run(job.aresult(timeout=0.3)) if awaited else job.result(timeout=0.3)
     (line,) = [record.getMessage() for record in caplog.records if record.name == "tidemill.client"]
-    assert line == f"job {job.id} of task never is waited for: No worker is alive; start one."
+    assert line == f"still waiting for job {job.id} of task never: No worker is alive; start one."
 
 
 def test_why_returns_the_reasons_why_a_job_is_not_running(app: App) -> None:

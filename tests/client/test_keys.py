@@ -135,7 +135,7 @@ def test_a_wrong_secret_and_an_unknown_id_take_the_same_path(
 def test_many_unknown_ids_neither_grow_the_cache_nor_evict_known_keys(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "KNOWN", 10)
+    monkeypatch.setattr(module, "CACHE_SIZE", 10)
     made, face = app.keys.create("ci"), neighbour(app)
     assert face.identify(made.secret) is not None
     for number in range(50):

@@ -18,9 +18,9 @@ def test_an_output_of_the_wrong_type_fails_the_job(app: App) -> None:
 
     job = draft.enqueue(words="many")
     app.testing().drain()
+    assert job.refresh().status is JobState.FAILED
     with pytest.raises(JobFailed) as failed:
         job.result()
-    assert job.refresh().status is JobState.FAILED
     assert (
         "Review(output=…): task draft returned a value that its annotation or JSON does not allow: result"
         in str(failed.value)

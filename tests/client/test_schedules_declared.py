@@ -91,7 +91,7 @@ def test_an_app_leaves_schedules_of_other_apps_and_of_run_time_unchanged(
     shop(any_app.store, "shop", keys=("a",)).reconcile()
     other = shop(any_app.store, "other", keys=("a", "stored", "own")).reconcile()
     assert (other.added, other.conflicts, other.disabled) == (("own",), ("a", "stored"), ())
-    assert "its key already belongs to shop" in caplog.text
+    assert "its key belongs to a schedule of app 'shop'; choose another key" in caplog.text
     assert any_app.schedules.get("a").app == "shop"
     assert any_app.schedules.get("stored").trigger == Daily("06:00")
     assert shop(any_app.store, "other", keys=()).reconcile().disabled == ("own",)

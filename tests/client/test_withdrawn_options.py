@@ -10,7 +10,7 @@ import pytest
 from tidemill import App, Every
 from tidemill.errors import BadSchedule, BadSettings
 
-TIER = r"tier: a job has no tier of its own; give it to an archive policy: App\(archive=\[ArchivePolicy\("
+TIER = r"tier: a job has no tier of its own; give it to an archive policy: App\(retention=\[ArchivePolicy\("
 NOTIFICATIONS = "notifications: Tidemill sends no notifications yet; subscribe to events in code"
 
 

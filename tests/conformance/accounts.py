@@ -14,6 +14,7 @@ from tests.conformance.limit_account import LimitAccount
 
 from tidemill.domain.decide import DEFAULT_CRASH_CAP
 from tidemill.domain.job import Claim, Execution, Finish, JobRow, Move
+from tidemill.domain.record import Keep
 from tidemill.domain.states import ENDED, HELD, ExecutionState, JobState
 
 BACK = frozenset({JobState.PENDING, JobState.SCHEDULED, JobState.WAITING})
@@ -36,6 +37,7 @@ class Accounts:
         self.reopened: set[UUID] = set()
         self.asked: dict[UUID, str] = {}
         self.stopped: dict[UUID, str] = {}
+        self.kept_from: dict[UUID, int] = {}
         self.counted = LimitAccount()
 
     # ----------------------------------------------------------------------------------------- calls and answers
@@ -67,9 +69,14 @@ class Accounts:
         """Record a finished batch; exactly the claims without the current token must be lost (I6)."""
         assert set(lost) == self.lost(finish.claim for finish in finishes)
         self.counted.finished([claim.id for claim, *_ in finishes if claim.id not in lost])
-        for claim, transition, *_ in finishes:
+        for finish in finishes:
+            claim, transition = finish.claim, finish.transition
             if claim.id in lost:
                 continue
+            if finish.keep is Keep.NOTHING:
+                self.deleted.add(claim.id)
+            if finish.keep is Keep.LAST:
+                self.kept_from[claim.id] = claim.token
             del self.holders[claim.id]
             self.crashes[claim.id] += transition.crashed
             reason = self.asked.pop(claim.id, None)
@@ -156,8 +163,12 @@ class Accounts:
 
     def _executed(self, job: JobRow, executions: Sequence[Execution]) -> None:
         numbers = [execution.number for execution in executions]
-        assert numbers == [*range(1, job.token + 1)], "I4: executions are missing, duplicated or out of order"
-        assert self.spent[job.id] <= set(numbers), "I8: an attempt has no execution"
+        first = self.kept_from.get(job.id, 1)
+        assert numbers == [*range(first, job.token + 1)], (
+            "I4: executions are missing, duplicated or out of order"
+        )
+        spent = {number for number in self.spent[job.id] if number >= first}
+        assert spent <= set(numbers), "I8: an attempt has no execution"
         running = [execution for execution in executions if execution.state is ExecutionState.RUNNING]
         assert [execution.number for execution in running] == ([job.token] if job.state in HELD else [])
         for execution in executions:

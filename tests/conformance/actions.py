@@ -20,6 +20,7 @@ from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.states import ENDED, HELD, LIVE, JobState
 from tidemill.errors import JobExists
 from tidemill.stores.base import StepResult, Store
+from tidemill.testing.conformance.kit import due
 
 S = JobState
 ARCHIVE = ArchivePolicy("old", max_age=20 * SECOND, batch=1000)
@@ -247,7 +248,7 @@ class Actions(Model):
     def archive(self, a: int, b: int, c: int) -> None:
         now = self.clock.now()
         documents = self.both(
-            lambda store: store.archivable(ARCHIVE, now=now),
+            lambda store: due(store, ARCHIVE, now),
             lambda documents: sorted(documents, key=lambda document: document.id),
         )
         documents = sorted(documents, key=lambda document: document.id)[: 1 + a]

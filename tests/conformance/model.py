@@ -44,6 +44,7 @@ from tidemill.domain.outcome import (
     Suspended,
     TimedOut,
 )
+from tidemill.domain.record import Record, rows_kept
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.retry import Exponential, Fixed, Immediate, NoRetry
 from tidemill.domain.states import JobState
@@ -78,6 +79,8 @@ OUTCOMES: list[Outcome] = [
 ]
 ARCHIVE = ArchivePolicy("old", max_age=20 * SECOND, batch=1000)
 JITTER = 0.5
+RECORDS = {0: Record.NONE, 1: Record.LAST, 2: Record.LAST}
+"""How much is kept of some jobs, by their ids."""
 NAMES = ["one", "two", "speed"]
 LIMITED = {4: ("speed",), 5: ("one",), 6: ("two", "one"), 7: ("two", "speed")}
 """Limits of some jobs."""
@@ -194,9 +197,11 @@ class Model:
 
     def _finish(self, claim: Claim, outcome: Outcome, policy: Policy) -> Finish:
         transition = decide.decide(claim, outcome, policy, self.clock.now(), JITTER)
+        record = RECORDS.get(claim.id.int % 8, Record.FULL)
         return Finish(
             claim,
             self._with_distinct_delay(transition),
+            keep=rows_kept(record, transition.state, claim.token),
             result=outcome.result if isinstance(outcome, Succeeded) else getattr(outcome, "output", None),
             error=outcome.error if isinstance(outcome, Failed) else None,
             started_ago=0.5 if claim.token % 2 else None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from tidemill.domain.payload import (
     DEFAULT_RESULT_LIMIT,
     ERROR_MESSAGE_LENGTH,
     ERROR_TYPE_LENGTH,
+    HIGHEST_MAX,
     TRACEBACK_LENGTH,
     PayloadLimits,
     clip,
@@ -45,18 +48,24 @@ def test_a_payload_exactly_at_the_limit_is_accepted(letter: str) -> None:
 
 def test_the_error_names_task_size_and_limit() -> None:
     with pytest.raises(PayloadTooLarge) as caught:
-        PayloadLimits(result=8).check_result("mail.send", "123456789")
+        PayloadLimits(args=8).check_args("mail.send", "123456789")
     assert str(caught.value).startswith(
-        "the result of task mail.send is 9 bytes, and the limit is 8; store the data elsewhere"
+        "the arguments of task mail.send are 9 bytes, and the limit is 8; store the data elsewhere"
     )
     assert caught.value.details == {"task": "mail.send", "size": 9, "limit": 8}
 
 
-def test_arguments_and_results_have_separate_limits() -> None:
-    limits = PayloadLimits(args=1, result=2)
-    limits.check_result("t", "12")
-    with pytest.raises(PayloadTooLarge, match="arguments of task t"):
-        limits.check_args("t", "12")
+def test_arguments_beyond_the_row_are_large_and_beyond_the_maximum_refused() -> None:
+    limits = PayloadLimits(args=2, max_args=4)
+    assert [limits.is_large("t", "1" * size) for size in (2, 3, 4)] == [False, True, True]
+    with pytest.raises(PayloadTooLarge, match="arguments of task t are 5 bytes, and the limit is 4"):
+        limits.is_large("t", "12345")
+
+
+@pytest.mark.parametrize("most", [0, True, "1", HIGHEST_MAX + 1])
+def test_a_maximum_out_of_bounds_is_refused(most: Any) -> None:
+    with pytest.raises(BadSettings, match="max_args"):
+        PayloadLimits(max_args=most)
 
 
 def test_the_default_limits_are_a_quarter_of_the_ceiling() -> None:

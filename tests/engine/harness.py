@@ -14,6 +14,7 @@ import pytest
 from tests.engine.cluster_kit import eventually
 from tests.engine.faulty import Faulty
 from tests.grounds import new_database, new_file
+from tests.servers.postgres import TestPostgres
 
 from tidemill import App
 from tidemill.client.jobs.handle import Job as Handle
@@ -29,7 +30,6 @@ from tidemill.engine.runner.runner import Runner
 from tidemill.engine.worker_settings import read_settings
 from tidemill.ids import new_id
 from tidemill.stores.open import open_store
-from tidemill.testing.postgres import TestPostgres
 
 STORES = ("memory", "sqlite", "postgres")
 PATIENCE = 40.0

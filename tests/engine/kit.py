@@ -9,6 +9,8 @@ from uuid import UUID
 
 from tidemill.clock import ManualClock
 from tidemill.domain.job import Claim, JobRow, LogEntry, Progress, ProgressReport
+from tidemill.domain.large_values import SpilledText
+from tidemill.domain.record import Record
 from tidemill.domain.states import JobState
 from tidemill.engine.runner.execution import ExecutionEnd, arun, run
 from tidemill.tasks.hooks import NO_HOOKS, Hooks
@@ -28,6 +30,7 @@ class Notes:
         self.reports: list[Progress] = []
         self.lines: list[LogEntry] = []
         self.kept: dict[str, str] = {}
+        self.spilled: list[SpilledText] = []
         self.cancelled = False
         self.start_by: float | None = None
         self.store_name: str | None = None
@@ -67,6 +70,21 @@ class Notes:
 
     def completing(self) -> float:
         return 0.0
+
+    @property
+    def record(self) -> Record:
+        return Record.FULL
+
+    @property
+    def is_private(self) -> bool:
+        return False
+
+    def spill(self, value: SpilledText) -> str:
+        self.spilled.append(value)
+        return str(value)
+
+    def fetch(self, text: str) -> str:
+        return next(value.content for value in self.spilled if value == text)
 
     def flush(self) -> None: ...
 

@@ -21,16 +21,16 @@ from tidemill.domain.job import Claim, Details, Finish
 from tidemill.domain.retry import Fixed
 from tidemill.domain.states import ExecutionState, JobState
 from tidemill.engine.duties import (
+    DropEnded,
     Expire,
     Promote,
     Reclaim,
-    Retention,
     Sweep,
     TickDuty,
     batch_of,
     usual_duties,
 )
-from tidemill.engine.duties.retention import MEMORY_RETENTION
+from tidemill.engine.duties.removal import MEMORY_RETENTION
 from tidemill.engine.duty import Done
 from tidemill.errors import StoreCorrupt, StoreUnavailable
 from tidemill.stores.base import Listener
@@ -318,7 +318,7 @@ def test_ended_jobs_in_memory_are_deleted_after_15_minutes_or_an_hour(harness: H
     held = harness.memory.orphans(1000)
     harness.memory.finish([Finish(claim, COMPLETED) for claim in held])
     assert harness.reclaim().now([other]) == 2
-    retention = Retention(harness.store)
+    retention = DropEnded(harness.store)
     harness.clock.advance(timedelta(minutes=14))
     assert retention() == Done(0)
     harness.clock.advance(MINUTE)
@@ -351,6 +351,7 @@ def test_a_tick_repeats_the_wake_up_of_every_queue_with_pending_jobs(harness: Ha
 def test_the_default_duties_include_retention_only_on_request(harness: Harness) -> None:
     names = [duty.name for duty in usual_duties(harness.store, harness.clock, usual, Random(1))]
     assert sorted(names) == [
+        "blobs",
         "cancel_expired",
         "expire",
         "fire",

@@ -14,9 +14,10 @@ from tests.engine.kit import ID, START, World, a_claim, raising
 
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.job import Execution
+from tidemill.domain.large_values import read_reference
 from tidemill.domain.outcome import Failed, Succeeded
 from tidemill.engine.context import Context, current
-from tidemill.errors import PayloadTooLarge, PermanentError, Retry, Review, UsageError
+from tidemill.errors import PermanentError, Retry, Review, UsageError
 from tidemill.tasks.ambient import current_job, current_tenant
 from tidemill.tasks.hooks import Hooks
 from tidemill.tasks.middleware import Step
@@ -105,15 +106,33 @@ def test_start_and_end_of_an_execution_are_measured_on_the_monotonic_clock(world
 # -------------------------------------------------------------------------------------------------- results
 
 
-def test_a_result_over_the_limit_fails_permanently(world: World) -> None:
+def test_a_result_over_the_limit_of_a_row_becomes_a_reference(world: World) -> None:
     def work() -> str:
         return "x" * 100
 
     ended = world.run(work, result_limit=50)
-    assert isinstance(ended.outcome, Failed)
-    assert ended.outcome.permanent
-    assert isinstance(ended.exception, PayloadTooLarge)
-    assert ended.result is None
+    (value,) = world.outlet.spilled
+    assert ended.outcome == Succeeded(str(value))
+    assert (ended.result, value.content) == (str(value), '"' + "x" * 100 + '"')
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"max_result": 60}, "max_result"), ({"large_results": "refuse"}, "large_results is 'refuse'")],
+)
+def test_a_result_that_is_not_kept_does_not_fail_the_job(
+    world: World, options: dict[str, Any], words: str
+) -> None:
+    def work() -> str:
+        return "x" * 100
+
+    ended = world.run(work, result_limit=50, **options)
+    assert isinstance(ended.outcome, Succeeded)
+    reference = read_reference(ended.result)
+    assert reference is not None
+    assert (reference.size, reference.key) == (102, None)
+    assert words in (reference.refused or "")
+    assert world.outlet.spilled == []
 
 
 @pytest.mark.parametrize("value", [object(), "wrong type"])

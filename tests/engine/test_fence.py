@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from tidemill.clock import ManualClock
-from tidemill.engine.runner.fence import LOOKS, STALL, Fence
+from tidemill.engine.runner.watchdog import LOOKS, STALL, Fence
 from tidemill.ids import new_id
 
 TENTH = timedelta(seconds=0.1)

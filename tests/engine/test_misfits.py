@@ -219,4 +219,4 @@ def test_a_worker_warns_at_its_start(small: Harness, caplog: pytest.LogCaptureFi
     small.app.task(name="collect")(old_collect)
     small.line.real.enqueue([NewJob(new_id(), "send_mail")])
     with caplog.at_level(logging.WARNING, "tidemill.engine"), small.worker():
-        eventually(lambda: "no living worker knows: send_mail (1)" in caplog.text)
+        eventually(lambda: "1 job waits for tasks that no living worker knows: send_mail (1)" in caplog.text)

@@ -50,7 +50,7 @@ class Watch(logging.Handler):
 def test_a_stop_names_the_jobs_it_waits_for() -> None:
     began, go_on = threading.Event(), threading.Event()
     log = logging.getLogger("tidemill.engine")
-    watch, level = Watch("waiting up to 20 s for 1 running jobs"), log.level
+    watch, level = Watch("waiting up to 20 s for 1 running job:"), log.level
     log.setLevel(logging.INFO)
     log.addHandler(watch)
     try:

@@ -22,11 +22,11 @@ import pytest
 from tests.engine.worker_kit import APP, ROOT, WorkerProcess, a_world, until
 from tests.faults.proxy import Proxy
 from tests.grounds import new_database
+from tests.servers.processes import child_pids
 
 from tidemill.engine.store_shares import divide, divided, portions, read_stores, served_stores
 from tidemill.engine.worker_settings import read_settings
 from tidemill.errors import BadSettings
-from tidemill.testing.processes import child_pids
 
 SEVERAL = "tests.engine.several_stores_app:app"
 QUICK = {"beat": 0.5, "expiry": 3, "lease_beat": 0.5, "lease_expiry": 2}

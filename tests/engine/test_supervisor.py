@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from tests.engine.worker_kit import WorkerProcess, World, a_world, alive, until
+from tests.servers.postgres import running_postgres
 
 from tidemill.clock import SystemClock
 from tidemill.domain.cluster import WorkerState
 from tidemill.domain.states import JobState
 from tidemill.stores.open import open_store
-from tidemill.testing.postgres import running_postgres
 
 pytestmark = pytest.mark.long
 

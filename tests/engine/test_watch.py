@@ -13,8 +13,8 @@ from tests.engine.harness import PATIENCE, Harness, open_gate, opened
 from tidemill.client.jobs.handle import Job as Handle
 from tidemill.clock import SystemClock
 from tidemill.domain.states import JobState
-from tidemill.engine.runner.fence import Fence
 from tidemill.engine.runner.store_thread import StoreThread
+from tidemill.engine.runner.watchdog import Fence
 from tidemill.ids import new_id
 
 SOON = PATIENCE / 2

@@ -20,11 +20,11 @@ from urllib.request import urlopen
 from uuid import uuid4
 
 import pytest
+from tests.servers.processes import child_pids
 
 from tidemill.clock import SystemClock
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import JobRow
-from tidemill.testing.processes import child_pids
 
 ROOT = Path(__file__).resolve().parents[2]
 APP = "tests.engine.worker_app:app"

@@ -31,8 +31,7 @@ from tests.faults.phase_list import PHASES, phases_for
 from tests.faults.phases import PROMISES, run_phase
 from tests.faults.protections import SWITCHES
 from tests.faults.stepping import find_faketime
-
-from tidemill.testing.processes import ServiceMissing
+from tests.servers.processes import ServiceMissing
 
 STORES = ("postgres", "sqlite")
 

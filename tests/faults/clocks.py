@@ -22,9 +22,9 @@ from tests.faults.checks import Verdict, judge
 from tests.faults.kit import APP, Harness, clock, own_harness, pause, until
 from tests.faults.ledger import BEGIN, END
 from tests.faults.stepped_worker import WHERE
+from tests.servers.processes import ServiceMissing
 
 from tidemill import Every
-from tidemill.testing.processes import ServiceMissing
 
 STEPS = (60, -60, 3600, -3600)
 EXPIRY = 3.0

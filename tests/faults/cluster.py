@@ -26,9 +26,9 @@ from tests.faults.protections import WITHOUT
 from tests.faults.proxy import Proxy
 from tests.faults.stepping import OFFSET, ClockControl, SteppedClock
 from tests.faults.tasks import STORE
+from tests.servers.postgres import PrivatePostgres, running_postgres
 
 from tidemill.stores.open import open_store
-from tidemill.testing.postgres import PrivatePostgres, running_postgres
 
 EXPIRY = 8.0
 SETTINGS: dict[str, object] = {

@@ -21,12 +21,12 @@ from tests.faults.checks import Verdict
 from tests.faults.command import main
 from tests.faults.kit import Harness, clock, figures, pause, until
 from tests.faults.ledger import BEGIN, Line
+from tests.servers.replica import Pair, running_pair
 
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Move
 from tidemill.domain.states import ENDED, ExecutionState, JobState
 from tidemill.errors import StoreError
-from tidemill.testing.replica import Pair, running_pair
 
 # Each worker has as many threads as there are thread jobs, and claims nothing ahead: jobs that still run on threads of one
 # worker begin again on threads of the other.

@@ -16,8 +16,7 @@ from tests.faults.command import main
 from tests.faults.kit import Harness, Worker, clock, figures, pause, until
 from tests.faults.ledger import BEGIN, END, Line
 from tests.faults.stops import file_is_locked
-
-from tidemill.testing.processes import child_pids
+from tests.servers.processes import child_pids
 
 EXPIRY = 6.0
 _SETTINGS: dict[str, object] = {

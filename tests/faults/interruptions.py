@@ -21,6 +21,7 @@ import psycopg
 import pytest
 from tests.faults import other_paths  # noqa: F401  (registers its paths)
 from tests.faults.checks import was_free
+from tests.faults.failpoints import Failpoint, Failpoints, Passed, give_points
 from tests.faults.fork_server import ForkServer
 from tests.faults.job_paths import policy_of
 from tests.faults.write_paths import PATHS, Path
@@ -36,7 +37,6 @@ from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.stores.sql.store import SqlStore
 from tidemill.testing.conformance.kit import OTHER, T0, WORKER, at, hire, wants
-from tidemill.testing.failpoints import Failpoint, Failpoints, Passed, give_points
 
 KILLED = 86
 """Exit code of a process that died at its failpoint."""

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 import psycopg
+from tests.faults.failpoints import Failpoint, Failpoints
 from tests.faults.write_paths import path
 
 from tidemill import App
@@ -19,10 +20,10 @@ from tidemill.domain.decide import COMPLETED, Policy
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Checkpoint, Claim, Finish, Progress, ProgressReport, UniqueHold
 from tidemill.domain.limits import Rule
-from tidemill.domain.retention import ArchivePolicy
+from tidemill.domain.retention import ArchivePolicy, Selection, Selector
 from tidemill.domain.retry import Immediate
 from tidemill.domain.states import JobState
-from tidemill.engine.duties import CancelExpired, Expire, Promote, Reclaim, Retention
+from tidemill.engine.duties import CancelExpired, DropEnded, Expire, Promote, Reclaim
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.testing.conformance.kit import (
@@ -37,6 +38,7 @@ from tidemill.testing.conformance.kit import (
     at,
     bring,
     claim_all,
+    due,
     finish_all,
     held,
     hire,
@@ -46,7 +48,6 @@ from tidemill.testing.conformance.kit import (
     retry,
     wants,
 )
-from tidemill.testing.failpoints import Failpoint, Failpoints
 
 OLD = ArchivePolicy("old", max_age=SECOND)
 NARROW = {"narrow": Rule("narrow", max=5)}
@@ -287,12 +288,12 @@ path(
     "retention",
     "forget",
     lambda store: finish_all(store, claimed_jobs(store)),
-    lambda store, _: Retention(store, [OLD])(),
+    lambda store, _: DropEnded(store, [OLD])(),
 )
 
 
 def _archive(store: Store, _: Any) -> None:
-    documents = store.archivable(OLD, now=at(60))
+    documents = due(store, OLD, at(60))
     store.put_archive(documents, now=at(60))
     copies = {copy.id: copy for copy in store.archived([d.id for d in documents], tenant=ALL_TENANTS)}
     store.forget([document for document in documents if copies[document.id].sound])
@@ -307,10 +308,10 @@ path(
     "archive", "put_archive forget", lambda store: finish_all(store, claimed_jobs(store)), _archive, commits=2
 )
 path(
-    "purge the archive",
-    "purge_archive",
+    "remove archived jobs",
+    "remove_archived",
     _archived,
-    lambda store, _: store.purge_archive(at(99), tier=OLD.tier, limit=100),
+    lambda store, _: store.remove_archived(store.archived_due(Selection(Selector(), OLD.tier))),
 )
 
 # Operators ---------------------------------------------------------------------------------------------------------------

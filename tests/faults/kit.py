@@ -22,6 +22,8 @@ from uuid import UUID
 
 from tests.faults.ledger import WHERE, Ledger, Line
 from tests.faults.tasks import STORE, FaultApp
+from tests.servers.postgres import PrivatePostgres, running_postgres
+from tests.servers.processes import child_pids
 
 from tidemill.clock import SystemClock
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
@@ -31,8 +33,6 @@ from tidemill.engine.deathwatch import descendants
 from tidemill.errors import StoreError
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
-from tidemill.testing.postgres import PrivatePostgres, running_postgres
-from tidemill.testing.processes import child_pids
 
 ROOT = Path(__file__).resolve().parents[2]
 APP = "tests.faults.app:app"

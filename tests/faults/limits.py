@@ -25,6 +25,8 @@ from uuid import UUID
 from tests.faults.checks import Verdict
 from tests.faults.kit import ROOT, pause, until
 from tests.faults.limits_app import LEDGER, LIMITS, STORE
+from tests.servers.postgres import running_postgres
+from tests.servers.processes import child_pids
 
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import DEFAULT_MAX_ATTEMPTS, NewJob
@@ -33,8 +35,6 @@ from tidemill.domain.states import ENDED, JobState
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
-from tidemill.testing.postgres import running_postgres
-from tidemill.testing.processes import child_pids
 
 PROCESSES = 2
 SHARES = {"one": 1, "five": 5, "fifty": 50}

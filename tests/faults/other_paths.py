@@ -15,6 +15,7 @@ from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Finish
+from tidemill.domain.large_values import BlobKey
 from tidemill.domain.limits import LimitKind, Rule
 from tidemill.domain.records import AuditEntry, Pause, PauseKind, Setting
 from tidemill.domain.releases import Deployment, ReleaseRecord
@@ -64,6 +65,24 @@ path(
     "sweep",
     lambda store: (register(store, WORKER, THIRD), None)[1],
     lambda store, _: Sweep(store)(),
+)
+path(
+    "put a blob",
+    "put_blob",
+    nothing,
+    lambda store, _: store.put_blob(BlobKey(WORKER, 0), ["a", "b"], now=T0),
+)
+path(
+    "delete blobs",
+    "delete_blobs",
+    lambda store: (store.put_blob(BlobKey(WORKER, 0), ["a", "b"], now=T0), None)[1],
+    lambda store, _: store.delete_blobs([BlobKey(WORKER, 0)]),
+)
+path(
+    "drop blobs",
+    "drop_blobs",
+    lambda store: (store.put_blob(BlobKey(WORKER, 0), ["a", "b"], now=T0), None)[1],
+    lambda store, _: store.drop_blobs([WORKER]),
 )
 path("acquire", "acquire", nothing, lambda store, _: store.acquire("duties", WORKER, ttl=LEASE, now=T0))
 path(

@@ -14,8 +14,7 @@ from tests.faults.checks import Verdict, judge
 from tests.faults.command import main
 from tests.faults.kit import Harness, Producer, Worker, clock, figures, pause, until
 from tests.faults.ledger import BEGIN
-
-from tidemill.testing.postgres import PrivatePostgres
+from tests.servers.postgres import PrivatePostgres
 
 RESUMED = 5.0
 LINES = 12

@@ -49,9 +49,9 @@ def _set_endless(fence: object, name: str, value: object) -> None:
 
 def _lease_fence() -> None:
     """Runners continue without a confirmed heartbeat, and the store lets a worker claim without a live lease."""
-    _change("engine.runner.fence", "Fence.holds", True)
-    _change("engine.runner.fence", "Fence.look", lambda _self: None)
-    _change("engine.runner.fence", "Fence.__setattr__", _set_endless)
+    _change("engine.runner.watchdog", "Fence.holds", True)
+    _change("engine.runner.watchdog", "Fence.look", lambda _self: None)
+    _change("engine.runner.watchdog", "Fence.__setattr__", _set_endless)
     _cut(r"w\.state <> 'stopped' and w\.expires_at > (coalesce\(:now::timestamptz, now\(\)\)|:now)", "true")
 
 

@@ -25,13 +25,13 @@ from random import Random
 from tests.faults.checks import Verdict
 from tests.faults.kit import ROOT, until
 from tests.faults.rates_app import BURST, LEDGER, NAME, RATE, STORE
+from tests.servers.postgres import running_postgres
 
 from tidemill.domain.job import NewJob
 from tidemill.domain.limits import LimitKind, Rule
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
-from tidemill.testing.postgres import running_postgres
 
 SETTINGS = {"concurrency": 10, "threads": 6, "children": 2}
 KINDS = ("on_a_thread", "on_the_loop")

@@ -16,11 +16,11 @@ from tests.faults.kit import pause
 from tests.faults.ledger import BEGIN
 from tests.faults.phases import PhaseResult
 from tests.faults.sandbox import Sandbox, open_sandbox
+from tests.servers.replica import running_pair
 
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Execution
 from tidemill.domain.states import JobState
-from tidemill.testing.replica import running_pair
 
 INVARIANT = "I30"
 

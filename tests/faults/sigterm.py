@@ -33,7 +33,7 @@ def run(harness: Harness, cycles: int, seed: int) -> Verdict:
             verdict.expect(code == 0, "a worker exits with 0 on SIGTERM", (code, worker.log[-500:]))
             held = harness.store.jobs(JobFilter(ALL_TENANTS, states=HELD)).items
             verdict.expect(not held, "no job is left held", held[:3])
-            handed_back += worker.log.count("are asked to stop")
+            handed_back += worker.log.count("asking ")
     last = harness.worker("--processes", "2").ready(2)
     harness.drain()
     last.stop()

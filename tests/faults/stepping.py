@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from tests.servers.processes import ServiceMissing
+
 from tidemill.clock import SystemClock
-from tidemill.testing.processes import ServiceMissing
 
 OFFSET = "FAULTS_CLOCK"
 """Environment variable: the file with the offset of this process's wall clock, in seconds."""

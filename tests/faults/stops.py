@@ -16,8 +16,7 @@ from tests.faults.checks import Verdict, judge
 from tests.faults.command import main
 from tests.faults.kit import Harness, Worker, clock, figures, pause, until
 from tests.faults.ledger import BEGIN, END, Line
-
-from tidemill.testing.processes import child_pids
+from tests.servers.processes import child_pids
 
 _SETTINGS: dict[str, object] = {"beat": 0.4, "expiry": 3, "lease_beat": 0.4, "lease_expiry": 2, "children": 8}
 _TASKS = ("hold", "hold_in_thread", "hold_alone")

@@ -14,10 +14,9 @@ from tests.faults.kit import ROOT
 from tests.faults.phase_list import phases_for
 from tests.faults.protections import SWITCHES
 from tests.faults.stepping import find_faketime
+from tests.servers.postgres import find_programs
+from tests.servers.processes import ServiceMissing
 from tests.services import go_without
-
-from tidemill.testing.postgres import find_programs
-from tidemill.testing.processes import ServiceMissing
 
 pytestmark = [
     pytest.mark.long,

@@ -11,6 +11,7 @@ from pathlib import Path as File
 import psycopg
 import pytest
 from tests.engine.cluster_kit import eventually
+from tests.faults.failpoints import Failpoint, Failpoints, writes
 from tests.faults.fork_server import ForkServer
 from tests.faults.interruptions import WAYS, Database, Interruption, PathRun, opened
 from tests.faults.write_paths import EXEMPT, PATHS, READS
@@ -18,7 +19,6 @@ from tests.faults.write_paths import EXEMPT, PATHS, READS
 from tidemill.errors import StoreUnavailable
 from tidemill.stores.base import Store
 from tidemill.stores.sql.named_queries import load
-from tidemill.testing.failpoints import Failpoint, Failpoints, writes
 
 SAMPLE = frozenset(
     {"enqueue", "enqueue in a user's transaction", "claim", "finish", "step", "reclaim", "fire", "pause"}

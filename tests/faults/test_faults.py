@@ -28,9 +28,8 @@ from tests.faults import (
 from tests.faults.checks import judge
 from tests.faults.kit import Harness, open_harness, own_harness
 from tests.faults.ledger import WHERE
+from tests.servers.processes import ServiceMissing
 from tests.services import go_without
-
-from tidemill.testing.processes import ServiceMissing
 
 pytestmark = [
     pytest.mark.long,

@@ -10,11 +10,11 @@ from pathlib import Path
 import psycopg
 import pytest
 from tests.faults.stepping import ClockControl, Step, SteppedClock, Timeline
+from tests.servers.postgres import PrivatePostgres, running_postgres
+from tests.servers.processes import ServiceMissing
 from tests.services import go_without
 
 from tidemill.clock import SystemClock
-from tidemill.testing.postgres import PrivatePostgres, running_postgres
-from tidemill.testing.processes import ServiceMissing
 
 NOON = datetime(2026, 3, 28, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

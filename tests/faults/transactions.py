@@ -25,6 +25,7 @@ from tests.faults.checks import Verdict
 from tests.faults.kit import Worker, child_environment, clock, pause, supervise, until
 from tests.faults.ledger import BEGIN, WHERE, Ledger, Line
 from tests.faults.transactions_app import HOLDERS, STORE, Tasks
+from tests.servers.postgres import running_postgres
 
 from tidemill.domain.decide import DEFAULT_CRASH_CAP
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
@@ -32,7 +33,6 @@ from tidemill.domain.job import Execution, JobRow
 from tidemill.domain.states import ENDED, ExecutionState, JobState
 from tidemill.errors import StoreError
 from tidemill.stores.base import Store
-from tidemill.testing.postgres import running_postgres
 
 _SETTINGS: dict[str, object] = {"beat": 1, "expiry": 6, "lease_beat": 1, "lease_expiry": 4, "children": 1}
 _APP = "tests.faults.transactions_app:app"

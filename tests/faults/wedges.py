@@ -20,9 +20,9 @@ from tests.faults.ledger import BEGIN
 from tests.faults.phases import PhaseResult
 from tests.faults.sandbox import Sandbox, open_sandbox
 from tests.faults.wedge_app import NAME, TIMEOUT, WEDGES, Wedges
+from tests.servers.processes import free_port
 
 from tidemill.domain.states import JobState
-from tidemill.testing.processes import free_port
 
 INVARIANT = "I26"
 

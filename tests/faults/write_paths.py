@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tests.faults.failpoints import Failpoints
+
 from tidemill.stores.base import Store
-from tidemill.testing.failpoints import Failpoints
 
 Arrange = Callable[[Store], Any]
 Act = Callable[[Store, Any], object]
@@ -45,9 +46,9 @@ def path(name: str, verbs: str, arrange: Arrange, act: Act, **more: Any) -> None
 
 READS = frozenset({
     "lanes", "get", "jobs", "count", "held", "expired", "executions", "logs", "checkpoints", "workers", "orphans", "overdue",
-    "leases", "orders", "settings", "pauses", "archivable", "archived", "search_archive", "definitions", "definition_versions",
+    "leases", "orders", "settings", "pauses", "archivable", "archived", "archived_due", "ended_beyond", "search_archive", "definitions", "definition_versions",
     "schedules", "due", "fires", "last_fires", "active_jobs", "rules", "gates", "uses", "depth", "audit", "keys", "ended_by",
-    "count_ended", "heartbeats", "release_of", "standing", "series", "troubles", "depths", "holding", "holders", "lately", "crowd", "schema", "check", "now",
+    "count_ended", "heartbeats", "release_of", "standing", "series", "troubles", "depths", "holding", "holders", "lately", "crowd", "blob_parts", "orphan_blobs", "schema", "check", "now",
 })  # fmt: skip
 """Verbs that change nothing."""
 

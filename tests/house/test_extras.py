@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 IMPORTED_AS = {"httptools": "uvicorn.protocols.http.httptools_impl"}
 """Packages that a third-party module imports for us, and that module."""
+
+FRAMEWORKS = {"django", "fastapi", "flask", "litestar"}
+"""Extras of web frameworks, which every project chooses for itself."""
 
 EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
     "optional-dependencies"
@@ -44,7 +49,21 @@ def test_the_packages_of_an_extra_are_imported(extra: str, imported: set[str]) -
         assert any(name == wanted or name.startswith(f"{wanted}.") for name in imported), requirement
 
 
-def test_all_names_every_other_extra() -> None:
+def test_all_names_every_other_extra_except_the_web_frameworks() -> None:
     (whole,) = EXTRAS["all"]
     named = set(whole.partition("[")[2].rstrip("]").split(","))
-    assert named == set(EXTRAS) - {"all"}
+    assert named == set(EXTRAS) - {"all"} - FRAMEWORKS
+
+
+@pytest.mark.parametrize("name", sorted(FRAMEWORKS))
+def test_a_web_framework_has_a_module_in_contrib(name: str) -> None:
+    contrib = ROOT / "src" / "tidemill" / "contrib"
+    assert (contrib / f"{name}.py").is_file() or (contrib / name / "__init__.py").is_file()
+
+
+def test_importing_the_package_imports_no_web_framework() -> None:
+    code = (
+        f"import sys, tidemill; print(sorted({{*sys.modules}} & {{*{sorted(FRAMEWORKS | {'starlette'})!r}}}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

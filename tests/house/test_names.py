@@ -6,6 +6,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -92,14 +93,16 @@ def names_of(node: ast.AST) -> Iterator[tuple[str, str]]:
             yield "variable", name
 
 
-def names_in(folder: Path) -> Iterator[tuple[str, str, str]]:
+@cache
+def names_in(folder: Path) -> tuple[tuple[str, str, str], ...]:
     """Place, kind and text of every name that is introduced below a folder."""
-    for path in sorted(folder.rglob("*.py")):
-        if path == SOURCE.parent / LEFT_OUT:
-            continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            for kind, name in names_of(node):
-                yield f"{path.relative_to(SOURCE.parent)}:{getattr(node, 'lineno', 0)}", kind, name
+    return tuple(
+        (f"{path.relative_to(SOURCE.parent)}:{getattr(node, 'lineno', 0)}", kind, name)
+        for path in sorted(folder.rglob("*.py"))
+        if path != SOURCE.parent / LEFT_OUT
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for kind, name in names_of(node)
+    )
 
 
 def is_vague(kind: str, name: str) -> bool:

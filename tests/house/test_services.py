@@ -12,9 +12,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-
-from tidemill.testing import processes
-from tidemill.testing.postgres import (
+from tests.servers import processes
+from tests.servers.postgres import (
     GIVEN,
     RUNNING,
     PrivatePostgres,
@@ -22,7 +21,7 @@ from tidemill.testing.postgres import (
     any_postgres,
     running_postgres,
 )
-from tidemill.testing.processes import ServiceMissing, child_pids
+from tests.servers.processes import ServiceMissing, child_pids
 
 TREE = Path(__file__).resolve().parents[2]
 
@@ -117,7 +116,7 @@ def test_a_stopped_server_leaves_no_process_and_no_folder(tmp_path: Path) -> Non
 
 def test_a_killed_run_stops_its_server() -> None:
     program = (
-        "import time\nfrom tidemill.testing.postgres import running_postgres\nwith running_postgres() as server:\n"
+        "import time\nfrom tests.servers.postgres import running_postgres\nwith running_postgres() as server:\n"
         "    print(server.pids[0], server.log.parent, flush=True)\n    time.sleep(60)\n"
     )
     environment = dict(os.environ, PYTHONPATH=str(TREE / "src"))

@@ -29,7 +29,17 @@ for name in "fcntl resource pwd grp termios tty pty syslog".split():
 
 EVERY = """
 import traceback
+import django
 import tidemill
+from django.conf import settings
+
+# Models can be imported only in a Django project.
+installed = ["django.contrib.admin", "django.contrib.auth", "django.contrib.contenttypes", "django.contrib.messages"]
+settings.configure(
+    DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}},
+    INSTALLED_APPS=[*installed, "tidemill.contrib.django"],
+)
+django.setup()
 
 for found in pkgutil.walk_packages(tidemill.__path__, "tidemill."):
     if not found.name.endswith("__main__"):

@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from tests.interfaces.cli_kit import Shop, make_shop, terminal
+from tests.interfaces.cli_kit import Shop, call, make_shop, terminal
 
 from tidemill.domain.archive_totals import LEASE
 from tidemill.ids import new_id
@@ -72,3 +72,57 @@ def test_archive_totals_are_a_stats_report(shop: Shop) -> None:
     rows = {row["policy"]: row["archived"] for row in shop.json("stats", "archival")["rows"]}
     assert rows == {"completed": 2, "failed": 1}
     assert "KiB" in shop.run("stats", "archival").stdout
+
+
+def test_policies_lists_what_is_kept_how_long(shop: Shop) -> None:
+    lines = shop.run("archive", "policies").stdout.splitlines()
+    assert lines[0].split() == ["policy", "applies", "to", "from", "after", "goes", "to", "archived", "last"]
+    assert lines[1].split()[:6] == ["completed", "completed", "live", "30d", "archive:", "archive"]
+    assert "retention         on, every 1h, no run yet, next run due" in lines
+    assert shop.run("archive", "run", "--older-than", "0s").exit_code == 0
+    status = shop.json("archive", "policies")
+    assert (status["enabled"], status["interval"], status["last"]["archived"]) == (True, 3600.0, 3)
+    assert {policy["name"]: policy["archived"] for policy in status["policies"]} == {
+        "completed": 2, "failed": 1, "cancelled": 0, "dead_lettered": 0,
+    }  # fmt: skip
+
+
+def test_explain_names_the_policy_of_a_job(shop: Shop) -> None:
+    (job,) = shop.json("jobs", "list", "--status", "failed")["items"]
+    lines = shop.run("archive", "explain", job["id"]).stdout.splitlines()
+    assert lines[0].startswith(f"fail job {job['id']} of tenant default is failed in tier live; it ended ")
+    assert "  * failed         applies: is the default for its states" in lines
+    assert "  - completed      is for state completed, not failed" in lines
+    assert lines[-1].startswith("it moves to tier archive of store archive on ")
+    found = shop.json("archive", "explain", job["id"][:13])
+    assert (found["policy"], found["to_tier"], len(found["considered"])) == ("failed", "archive", 4)
+    assert found["text"] == lines
+    assert shop.run("archive", "explain", str(new_id())).exit_code == 1
+
+
+def test_settings_turn_retention_off_and_on(shop: Shop) -> None:
+    shown = shop.json("archive", "settings", "--off", "--interval", "15m")
+    assert (shown["enabled"], shown["interval"], shown["next_at"]) == (False, 900.0, None)
+    assert shop.run("archive", "settings").stdout.splitlines()[0] == "retention         off"
+    (finding,) = [each for each in shop.json("doctor")["checks"] if each["check"] == "retention"]
+    assert finding["status"] == "warn"
+    assert "turn it on: tidemill archive settings --on" in finding["text"]
+    shown = shop.json("archive", "settings", "--reset")
+    assert (shown["enabled"], shown["interval"]) == (True, 3600.0)
+    assert shop.run("archive", "settings", "--reset", "--on").exit_code == 2
+    assert shop.run("archive", "settings", "--interval", "100ms").exit_code == 2
+
+
+def test_doctor_and_stats_report_retention(shop: Shop) -> None:
+    (finding,) = [each for each in shop.json("doctor")["checks"] if each["check"] == "retention"]
+    assert finding["status"] == "ok"
+    assert finding["text"].startswith("on, every 1h, no run yet, next run due; the oldest ended job ended ")
+    lines = shop.run("stats").stdout.splitlines()
+    assert any(line.endswith("on, every 1h, no run yet, next run due") for line in lines)
+    assert shop.json("stats")["retention"]["enabled"] is True
+
+
+def test_a_run_needs_the_policies_of_an_app(tmp_path: Path) -> None:
+    done = call("archive", "run", "--store", f"sqlite:///{tmp_path}/jobs.db")
+    assert done.exit_code == 2
+    assert "archive run needs the policies of an app" in done.output

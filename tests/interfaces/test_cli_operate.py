@@ -96,9 +96,13 @@ def test_a_task_is_shown_with_its_arguments(shop: Shop) -> None:
     crew(shop)
     shown = shop.json("tasks", "show", "send")
     assert shown["schema"]["required"] == ["to"]
+    assert shown["retry"]["kind"] == "exponential"
+    assert shown["retry"]["max_attempts"] == shown["max_attempts"] == 3
     said = shop.run("tasks", "show", "send").stdout
     assert re.search(r"to +string +required", said)
     assert re.search(r"size +integer +default 1", said)
+    assert re.search(r"^retry +3 attempts", said, re.MULTILINE)
+    assert "timedelta" not in said
     assert shop.run("tasks", "show", "sned").exit_code == 2
 
 

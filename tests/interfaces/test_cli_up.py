@@ -17,9 +17,9 @@ from urllib.request import Request, urlopen
 import pytest
 from tests.engine.worker_kit import alive, until
 from tests.interfaces.cli_kit import make_shop
+from tests.servers.processes import child_pids
 
 from tidemill import App
-from tidemill.testing.processes import child_pids
 
 pytestmark = pytest.mark.long
 

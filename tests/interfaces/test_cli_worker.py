@@ -176,6 +176,8 @@ def test_a_startup_error_is_one_message_and_an_exit_code(words: list[str], code:
     said = tidemill("worker", *words, "--processes", "1", TIDEMILL_APP="")
     assert said.returncode == code, said.stderr
     assert sentence in said.stderr
+    if code == 1:
+        assert len(said.stderr.splitlines()) == 1
 
 
 def test_an_app_that_cannot_be_imported_is_shown_with_its_traceback(tmp_path: Path) -> None:

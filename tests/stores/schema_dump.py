@@ -21,15 +21,24 @@ join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdroppe
 join pg_type t on t.oid = a.atttypid
 left join pg_collation co on co.oid = a.attcollation
 left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
-where c.relnamespace = %s::regnamespace and c.relkind = 'r'
+where c.relnamespace = %s::regnamespace and c.relkind in ('r', 'p') and not c.relispartition
 order by c.relname, a.attnum
 """
 _OTHERS = """
 select 'alter table ' || conrelid::regclass || ' add ' || pg_get_constraintdef(oid) as line, 1 as place
 from pg_constraint where connamespace = %(schema)s::regnamespace and contype in ('p', 'u', 'f', 'c', 'x')
+  and not (select relispartition from pg_class where oid = conrelid)
+union all
+select 'alter table ' || partrelid::regclass || ' partition by ' || pg_get_partkeydef(partrelid), 0
+from pg_partitioned_table join pg_class on pg_class.oid = partrelid where relnamespace = %(schema)s::regnamespace
+union all
+select 'create table ' || oid::regclass || ' partition', 0
+from pg_class where relnamespace = %(schema)s::regnamespace and relispartition and relkind = 'r'
 union all
 select indexdef, 2 from pg_indexes i
-where schemaname = %(schema)s::text and not exists (
+where schemaname = %(schema)s::text and not (
+  select relispartition from pg_class where relname = i.tablename and relnamespace = %(schema)s::regnamespace)
+and not exists (
   select from pg_constraint where connamespace = %(schema)s::regnamespace and conname = i.indexname)
 union all
 select 'alter table ' || oid::regclass || ' set (' || array_to_string(reloptions, ', ') || ')', 3

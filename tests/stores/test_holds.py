@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests.servers.postgres import TestPostgres
 from tests.stores.sqlite_kit import in_child, open_file
 
 from tidemill.errors import BadSettings, StoreUnavailable
@@ -23,7 +24,6 @@ from tidemill.stores.memory import MemoryStore
 from tidemill.stores.open import open_store
 from tidemill.stores.sql.postgres.prepared_connection import readable
 from tidemill.stores.sql.sqlite import file_locks
-from tidemill.testing.postgres import TestPostgres
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 PATIENCE = 30.0

@@ -32,13 +32,14 @@ from tidemill.domain.job import (
 from tidemill.domain.limits import Rule
 from tidemill.domain.records import AuditEntry, Pause, PauseKind, Setting
 from tidemill.domain.releases import Deployment, ReleaseRecord
-from tidemill.domain.retention import ArchivePolicy
+from tidemill.domain.retention import Selection, Selector
 from tidemill.domain.schedules import Definition, Fired, ScheduleRow
 from tidemill.domain.states import ExecutionState, JobState
 from tidemill.errors import IllegalTransition, JobExists, StoreUnavailable, UsageError
 from tidemill.ids import new_id
 from tidemill.stores.memory import MemoryStore
 from tidemill.stores.memory.state import State
+from tidemill.testing.conformance.archive_files import a_manifest
 from tidemill.testing.conformance.kit import asks
 
 SECOND = timedelta(seconds=1)
@@ -85,7 +86,8 @@ def touch_everything(store: MemoryStore) -> None:
     store.pause([Pause(PauseKind.QUEUE, "slow")])
     store.record([AuditEntry("ann", "paused", "queue/slow", "default")])
     store.put_keys([Key("ab12cd34", "ci", Role.VIEWER)])
-    store.put_archive(store.archivable(ArchivePolicy("now", max_age=timedelta(0))))
+    store.put_archive(store.archivable(Selection(Selector()), policy="now", tier="archive"))
+    store.add_archive_file(a_manifest([ended.id]))
     store.enqueue([NewJob(new_id(), "t", waiting="its turn", expires_at=store._clock.now())])
     schedule = ScheduleRow(new_id(), "nightly", "t", {"every": 60})
     store.put_definition(Definition(new_id(), "report", "t"))

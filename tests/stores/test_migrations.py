@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from tests.servers.postgres import TestPostgres
 from tests.stores.schema_dump import postgres_columns, postgres_dump, sqlite_columns, sqlite_dump
 
 from tidemill.domain.decide import COMPLETED
@@ -26,7 +27,6 @@ from tidemill.ids import new_id
 from tidemill.stores.open import open_store
 from tidemill.stores.sql import migrations
 from tidemill.testing.conformance.kit import asks
-from tidemill.testing.postgres import TestPostgres
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = Path(__file__).parent / "golden"

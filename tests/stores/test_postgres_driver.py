@@ -17,6 +17,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.servers.postgres import TestPostgres
 
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import NewJob
@@ -25,7 +26,6 @@ from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.testing.conformance.kit import asks
-from tidemill.testing.postgres import TestPostgres
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 PATIENCE = 30.0

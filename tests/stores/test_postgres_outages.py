@@ -11,6 +11,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.servers.postgres import PrivatePostgres, running_postgres
+from tests.servers.processes import ServiceMissing, free_port
 from tests.services import go_without
 from tests.stores.two_networks import (
     CLIENT_ADDRESS,
@@ -25,8 +27,6 @@ from tidemill.errors import StoreUnavailable
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
-from tidemill.testing.postgres import PrivatePostgres, running_postgres
-from tidemill.testing.processes import ServiceMissing, free_port
 
 SECRET = "hunter2"
 PATIENCE = 30.0

@@ -14,6 +14,7 @@ from uuid import UUID
 import psycopg
 import pytest
 from psycopg import sql
+from tests.servers.postgres import TestPostgres
 
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort, encode_cursor
@@ -28,7 +29,7 @@ from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.stores.sql.postgres.driver import PostgresDriver
-from tidemill.testing.postgres import TestPostgres
+from tidemill.testing.conformance.kit import due
 
 pytestmark = pytest.mark.long
 
@@ -153,7 +154,7 @@ VERBS = {
     "held": Verb(lambda s: s.held(new_id()), some("running_worker")),
     "beat": Verb(lambda s: s.beat([new_id()], lease=timedelta(hours=1)), some("running_worker")),
     "archivable": Verb(
-        lambda s: s.archivable(ArchivePolicy("old", max_age=timedelta(hours=1), batch=100), now=NOW),
+        lambda s: due(s, ArchivePolicy("old", max_age=timedelta(hours=1), batch=100), NOW),
         some("history_finished"),
     ),
     "get": Verb(lambda s: s.get([new_id(), new_id()], tenant=ALL_TENANTS), KEYS),

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import pytest
 from psycopg.pq import Trace
+from tests.servers.postgres import TestPostgres
 
 from tidemill.domain.cluster import CancelRequest, Pulse, Worker
 from tidemill.domain.filters import ALL_TENANTS
@@ -19,7 +20,6 @@ from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.stores.sql.postgres.driver import PostgresDriver
-from tidemill.testing.postgres import TestPostgres
 
 LEASE = timedelta(hours=1)
 LANE = Lane("default", "default", 0)

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import pytest
 from tests.engine.cluster_kit import eventually
+from tests.servers.processes import ServiceMissing
+from tests.servers.replica import Pair, running_pair
 from tests.services import go_without
 
 from tidemill.domain.cluster import Worker
@@ -19,8 +21,6 @@ from tidemill.domain.states import JobState
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
-from tidemill.testing.processes import ServiceMissing
-from tidemill.testing.replica import Pair, running_pair
 
 pytestmark = pytest.mark.long
 

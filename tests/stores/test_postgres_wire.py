@@ -14,6 +14,7 @@ from uuid import UUID
 import psycopg
 import pytest
 from psycopg.pq import Format
+from tests.servers.postgres import TestPostgres
 
 from tidemill.domain.cluster import Worker
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
@@ -24,7 +25,6 @@ from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.stores.sql.postgres.values import single
-from tidemill.testing.postgres import TestPostgres
 
 PATIENCE = 30.0
 EVERY = JobFilter(ALL_TENANTS)

@@ -19,11 +19,11 @@ from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.stores.sql.driver import QueryCall
-from tidemill.stores.sql.lifecycle import _enqueued
+from tidemill.stores.sql.lifecycle import _enqueued, finish_call
 from tidemill.stores.sql.postgres.bulk_enqueue import columns_of
 from tidemill.stores.sql.postgres.driver import _PLANNING
 from tidemill.stores.sql.postgres.statements import Statements
-from tidemill.stores.sql.postgres.store import _common, _finish_call, _handoff_step, counted_claim
+from tidemill.stores.sql.postgres.store import _common, _handoff_step, counted_claim
 
 GATES = 300
 RULES = {"key": Rule("key", LimitKind.CONCURRENCY, 1)}
@@ -86,7 +86,7 @@ def test_finishes_read_each_of_many_limit_sets_a_few_times(store: Store, migrate
     request = request_of(store)
     finishes = [Finish(claim, COMPLETED, "null") for claim in store.claim(request)]
     assert len(finishes) == GATES
-    given_back = _finish_call(finishes, None)
+    given_back = finish_call(finishes, None, "counted")
     handoff_request = request._replace(lanes=[lane._replace(quota=1) for lane in request.lanes], handoff=True)
     counted = counted_claim(handoff_request, None)
     assert counted is not None

@@ -148,11 +148,11 @@ def test_batches_find_their_jobs_by_id(writer: sqlite3.Connection, name: str) ->
     )
 
 
-@pytest.mark.parametrize("present", [(), ("tasks",)])
+@pytest.mark.parametrize("present", [(), ("tasks",), ("tenants", "exclude")])
 def test_archivable_jobs_are_read_in_the_order_of_their_end(
     writer: sqlite3.Connection, present: tuple[str, ...]
 ) -> None:
-    steps = plan(writer, "archivable", *present)
+    steps = plan(writer, "archivable", "until_at", *present)
     assert "SEARCH tidemill_history USING INDEX tidemill_history_finished (finished_at<?)" in steps
     assert not any("TEMP B-TREE" in step for step in steps)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidemill import App, Unique
+from tidemill import App, Exponential, Unique
 from tidemill.client.enqueue.options import CallKeywords, CallOptions
 from tidemill.client.schedules.schedule import RULES, ScheduleKeywords
 from tidemill.domain.job_requests import OPTIONS
@@ -46,6 +46,14 @@ def test_an_invalid_task_option_is_refused_with_a_hint(option: str, value: Any, 
     with pytest.raises(BadSettings) as caught:
         read_options("send", {option: value})
     assert said in str(caught.value)
+
+
+def test_attempts_and_retries_are_not_both_counted() -> None:
+    with pytest.raises(
+        BadSettings, match="retry=3 counts attempts and max_retries=3 counts those after the first"
+    ):
+        read_options("send", {"retry": 3, "max_retries": 3})
+    assert read_options("send", {"retry": Exponential(), "max_retries": 2}).retry.max_attempts == 3
 
 
 def test_string_options_are_read() -> None:

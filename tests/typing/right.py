@@ -21,9 +21,11 @@ from tidemill import (
     Retry,
     Snooze,
     Task,
+    TaskGroup,
     Unique,
     current,
     open_store,
+    task,
 )
 
 app = App("memory://")
@@ -43,6 +45,33 @@ def plain(number: int, word: str = "x") -> float:
 async def backup(ctx: Context, destination: str) -> int:
     ctx.log("backed up", to=destination)
     return 1
+
+
+mail = TaskGroup("mail", queue="mail")
+
+
+@mail.task
+def send(to: str) -> bool:
+    return bool(to)
+
+
+@task(queue="media")
+async def shrink(ctx: Context, width: int) -> int:
+    return width
+
+
+@mail.scheduled(Cron("0 2 * * *"))
+def sweep(days: int = 30) -> int:
+    return days
+
+
+def late_tasks() -> None:
+    app.include(mail, shrink, "shop.tasks")
+    app.configure("memory://", migrate=True, tenant="acme")
+    assert_type(send.enqueue(to="ada"), Job[bool])
+    assert_type(send("ada"), bool)
+    assert_type(shrink.enqueue(width=1).result(), int)
+    assert_type(sweep.enqueue(days=3), Job[int])
 
 
 class Resize(Task[str, int]):
@@ -123,7 +152,7 @@ def durations(span: Duration) -> None:
     app.schedule(clean, Every(300), jitter="30s", timeout="1h")
     plain.enqueue(1).result(timeout="90s")
     plain.enqueue(1).reschedule("1h")
-    App("memory://", archive=[ArchivePolicy("old", max_age="90d")])
+    App("memory://", retention=[ArchivePolicy("old", states=["failed"], max_age="90d")])
     app.tick("25s")
 
 

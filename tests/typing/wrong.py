@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tidemill
-from tidemill import App, Context, Every, Fixed, Rate
+from tidemill import App, Context, Every, Fixed, Rate, TaskGroup, task
 
 app = App("memory://")
 
@@ -23,6 +23,24 @@ def clean(days: int = 30) -> int:
     return days
 
 
+mail = TaskGroup("mail")
+
+
+@mail.task
+def send(to: str) -> bool:
+    return bool(to)
+
+
+@task
+def shrink(width: int) -> int:
+    return width
+
+
+TaskGroup("mail", quue="mail")  # wrong
+send.enqueue(to=1)  # wrong
+shrink.enqueue("x")  # wrong
+app.include(5)  # wrong
+app.configure(migrat=True)  # wrong
 App("memory://", migrat=True)  # wrong
 App("memory://", args_limit="1 kB")  # wrong
 app.task(retires=3)  # wrong

@@ -24,7 +24,7 @@ Every parameter that is a `timedelta` here also takes a number of seconds or a t
 """
 
 GROUPS = {
-    "App and tasks": ["App", "BoundTask", "Task", "ItemTask", "Recipe", "Context", "current"],
+    "App and tasks": ["App", "TaskGroup", "task", "BoundTask", "Task", "ItemTask", "Recipe", "Context", "current"],
     "Jobs": ["Job", "JobState", "Execution", "Unique", "Duration"],
     "Retries": ["Exponential", "Linear", "Fixed", "Immediate", "NoRetry"],
     "Limits": ["Limit", "Rate", "Breaker"],
@@ -33,7 +33,7 @@ GROUPS = {
         "BusinessCalendar", "Exclude", "country_calendar", "country_holidays", "exchange_holidays",
     ],
     "Signals": ["Retry", "Snooze", "Cancel", "Review", "PermanentError"],
-    "Stores and operation": ["open_store", "Store", "ArchivePolicy", "Thresholds"],
+    "Stores and operation": ["open_store", "Store", "ArchivePolicy", "Retention", "Thresholds"],
     "Events, access and tests": ["Event", "Counts", "Role", "Identity", "acting", "ManualClock"],
 }  # fmt: skip
 """The section of each name; names in no section go under "Other names"."""
@@ -77,7 +77,10 @@ TASK_OPTIONS = {
     "tags": "tags of every job",
     "owner": "the person or team responsible, for people",
     "description": "purpose of the task; by default the first line of its docstring",
-    "result_limit": "bytes that a result may have",
+    "result_limit": "bytes of a result in the row of its job; a larger one is spilled",
+    "max_result": "bytes beyond which a result is not kept",
+    "large_results": '`"spill"` or `"refuse"`: what happens to a result beyond `result_limit`',
+    "record": 'which executions are kept after the end: `"full"`, `"last"` or `"none"`',
     "orphans": "what happens to the jobs of a worker that died",
     "should_retry": "function that receives the execution and returns whether to retry",
     "retry_delay": "function that receives the execution and returns the delay, or `None` for the policy's own",
@@ -88,9 +91,13 @@ TASK_OPTIONS = {
 
 APP_SETTINGS = {
     "archive": "archive policies",
-    "args_limit": "bytes that the arguments of a job may have",
+    "args_limit": "bytes of arguments in the row of a job; larger ones are spilled",
+    "blobs": "URL of a directory or bucket for large arguments and results; by default a table of the store",
+    "large_results": '`"spill"` or `"refuse"`: what happens to a result beyond `result_limit`',
     "limits": "limits by name, for several tasks",
-    "result_limit": "bytes that a result may have",
+    "max_args": "bytes beyond which arguments are refused",
+    "max_result": "bytes beyond which a result is not kept",
+    "result_limit": "bytes of a result in the row of its job; a larger one is spilled",
     "migrate": "create or update the tables when the app is made",
     "name": "name of the app, for its declared schedules",
     "release": "release of the code, which decides whose declared schedules count; also `TIDEMILL_RELEASE`",
@@ -116,6 +123,7 @@ CALL_OPTIONS = {
     "connection": "your own open connection or session; the job is stored in its transaction",
     "retry": "retry policy, instead of the task's own",
     "timeout": "time limit of one attempt, instead of the task's own",
+    "record": 'which executions are kept after the end: `"full"`, `"last"` or `"none"`',
 }
 
 

@@ -49,9 +49,6 @@ ENVIRONMENT = {
     "TIDEMILL_RELEASE": "release of the code; the same as `App(release=…)`",
     "TIDEMILL_NODE": 'name of this machine for `scope="instance"`; by default the host name',
     "TIDEMILL_SESSION_SECRET": "secret that signs the dashboard's sessions, so that they survive a restart",
-    "TIDEMILL_TEST_POSTGRES": "URL of a PostgreSQL server for tests that use `tidemill.testing`; without it they start a private one",
-    "TIDEMILL_TEST_POSTGRES_RUNNING": "set by a test run for its own worker processes: the URL of the server that it started",
-    "TIDEMILL_TEST_POSTGRES_VERSION": "major version of the private PostgreSQL of a test run",
 }
 
 _COMMENT = re.compile(r"^\s*#: ?(.*)$")

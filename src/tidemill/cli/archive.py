@@ -1,4 +1,4 @@
-"""``tidemill archive``: archive ended jobs and search the archive."""
+"""``tidemill archive``: archive ended jobs, and search, restore, export and erase archived ones."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from datetime import timedelta
 
 import click
 
+from tidemill.cli.archive_changes import erase, export, rebuild, restore
 from tidemill.cli.context import CommandContext, with_context
-from tidemill.cli.filters import Where, archive_filtered
+from tidemill.cli.filters import Where, archive_filtered, tier_option
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import duration
+from tidemill.cli.retention import explain, policies, settings
 from tidemill.cli.screen import (
     Column,
     age,
@@ -24,11 +26,12 @@ from tidemill.client.archive import BUDGET, MOST, Archive
 from tidemill.client.documents import archived_document
 from tidemill.client.jobs.api import Jobs
 from tidemill.client.stats.reports import document
+from tidemill.errors import BadSettings
 
 
 @click.group(cls=InOrder)
 def archive() -> None:
-    """Archive ended jobs and search the archive."""
+    """Archive ended jobs; search, restore, export and erase archived ones; show how long jobs are kept."""
 
 
 @archive.command()
@@ -36,7 +39,7 @@ def archive() -> None:
     "--older-than",
     type=duration,
     metavar="DURATION",
-    help="Minimum time since the end, instead of the policies' own.",
+    help="Minimum time since the end, instead of that of the policies for live jobs.",
 )
 @click.option(
     "--limit", type=click.IntRange(1), default=MOST, show_default=True, help="Maximum number of jobs."
@@ -55,6 +58,10 @@ def run(context: CommandContext, older_than: timedelta | None, limit: int, budge
 
     Each copy is read back before the original is deleted. The exit code is 1 if a policy failed.
     """
+    if not context.app:
+        raise BadSettings(
+            "archive run needs the policies of an app; pass --app module:app, or set TIDEMILL_APP"
+        )
     done = Archive(context.client, Jobs(context.client)).run(
         older_than=older_than, limit=limit, budget=budget
     )
@@ -94,15 +101,24 @@ def run(context: CommandContext, older_than: timedelta | None, limit: int, budge
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="Jobs per page.")
 @click.option("--cursor", metavar="TEXT", help="Cursor printed by the previous page.")
 @click.option("--oldest", is_flag=True, help="List the oldest first.")
+@tier_option("all")
 @with_context
-def search(context: CommandContext, where: Where, limit: int, cursor: str | None, oldest: bool) -> None:
+def search(
+    context: CommandContext,
+    where: Where,
+    limit: int,
+    cursor: str | None,
+    oldest: bool,
+    tiers: tuple[str, ...],
+) -> None:
     """List archived jobs, newest first.
 
-    --json prints the full documents.
+    Tags, references, metadata, text, definitions and schedules are inside the documents: for them a page reads up to
+    2,000 documents. --json prints the full documents.
     """
     sort = "oldest" if oldest else "newest"
     page = Archive(context.client, Jobs(context.client)).search(
-        limit=limit, cursor=cursor, sort=sort, **where.of(context)
+        limit=limit, cursor=cursor, sort=sort, tiers=tiers or "all", **where.of(context)
     )
     if context.as_json:
         print_json({"items": [archived_document(item) for item in page.items], "next": page.next})
@@ -131,3 +147,7 @@ def search(context: CommandContext, where: Where, limit: int, cursor: str | None
     print_table(columns, rows, empty="no archived jobs")
     if page.next is not None:
         print_lines([(f"more: --cursor {page.next}", "dim")])
+
+
+for command in (restore, export, erase, rebuild, policies, explain, settings):
+    archive.add_command(command)

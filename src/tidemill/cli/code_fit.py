@@ -12,8 +12,9 @@ from uuid import UUID
 from tidemill.domain.filters import JobFilter, Sort
 from tidemill.domain.job import JobRow
 from tidemill.domain.states import JobState
-from tidemill.errors import BadArguments
+from tidemill.errors import BadArguments, BlobDamaged
 from tidemill.stores.base import Store
+from tidemill.stores.large_values import read_value
 from tidemill.tasks.registry import Registry
 
 UNKNOWN = "unknown task"
@@ -51,7 +52,7 @@ def check_waiting(store: Store, registry: Registry, *, tenant: str, most: int) -
             found.more = True
             break
         found.looked += 1
-        problem = _problem(job, registry)
+        problem = _problem(job, registry, store)
         if problem is not None:
             group = groups.setdefault((job.task, problem), UnfitJobs(job.task, problem))
             group.count += 1
@@ -71,11 +72,13 @@ def _waiting(store: Store, tenant: str) -> Iterator[JobRow]:
         after = page.next
 
 
-def _problem(job: JobRow, registry: Registry) -> str | None:
+def _problem(job: JobRow, registry: Registry, store: Store) -> str | None:
     if job.task not in registry:
         return UNKNOWN
     try:
-        registry.get(job.task).arguments.load(job.args)
+        registry.get(job.task).arguments.load(read_value(store, job.args))
+    except BlobDamaged as error:
+        return error.message
     except BadArguments as error:
         # Without the values, so that jobs with the same problem are counted together.
         faults = [(fault["field"], str(fault["message"]).partition(" (got ")[0]) for fault in _faults(error)]

@@ -16,6 +16,7 @@ from rich.text import Text
 from tidemill.cli import pause_actions
 from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.doctor_sqlite import look_at_file
+from tidemill.cli.retention import archive_of, retention_line
 from tidemill.cli.screen import STYLES, age, clean, print_json, put, span, thousands
 from tidemill.client.stats.loads import crew_of, is_living, waiting_tasks
 from tidemill.domain.archive_totals import LEASE as ARCHIVE
@@ -292,6 +293,31 @@ def _leases(context: CommandContext) -> Findings:
             yield Finding("warn", "leases", text)
 
 
+def _retention(context: CommandContext) -> Findings:
+    if context.store.url.startswith("memory"):
+        return  # Workers of a memory store delete ended jobs.
+    status, now = archive_of(context).status(), context.now()
+    line = retention_line(status, now)
+    oldest = (
+        ""
+        if status.oldest_ended_at is None
+        else f"; the oldest ended job ended {age(status.oldest_ended_at, now)}"
+    )
+    mismatched = [policy.name for policy in status.policies if policy.mismatch_at is not None]
+    if mismatched:
+        text = f"copies of policy {', '.join(mismatched)} differ from what was written; check the store of the archive"
+        yield Finding("fail", "retention", text)
+    if not status.enabled:
+        text = f"off{oldest}; ended jobs stay until tidemill archive run; turn it on: tidemill archive settings --on"
+        yield Finding("warn", "retention", text)
+    elif status.overdue:
+        late = ", ".join(policy.name for policy in status.policies if policy.overdue_since is not None)
+        text = f"{line}{oldest}; jobs of policy {late} are overdue; check that a worker runs, or raise pace in App(retention=…)"
+        yield Finding("warn", "retention", text)
+    else:
+        yield Finding("ok", "retention", f"{line}{oldest}")
+
+
 def _living(workers: Iterable[Worker], now: datetime) -> list[Worker]:
     return [worker for worker in workers if is_living(worker, now)]
 
@@ -305,4 +331,5 @@ CHECKS: tuple[Check, ...] = (
     _overdue,
     _pauses,
     _unknown_tasks,
+    _retention,
 )

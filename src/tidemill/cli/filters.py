@@ -44,15 +44,22 @@ _OPTIONS: dict[str, Option] = {
 }  # fmt: skip
 """Options by the name of their parameter of ``app.jobs.list``."""
 
-_UNARCHIVED = (
-    "definition", "definition_version", "schedule", "fire_at", "tag", "text", "reference", "metadata",
-)  # fmt: skip
-_ARCHIVED: dict[str, Option] = {
-    name: option for name, option in _OPTIONS.items() if name not in _UNARCHIVED
-} | {
+_ARCHIVED: dict[str, Option] = _OPTIONS | {
     "status": click.option("--status", multiple=True, type=click.Choice(sorted(state.value for state in ENDED)),
                            metavar="STATUS", help="Final status, such as failed; repeatable."),
 }  # fmt: skip
+
+
+def tier_option(default: str) -> Option:
+    """Add ``--tier`` to a command, which receives the choice as ``tiers``."""
+    return click.option(
+        "--tier",
+        "tiers",
+        multiple=True,
+        metavar="TIER",
+        help="live, tables (also archived jobs in databases), all (also those in files), or a tier's name; repeatable."
+        f"  [default: {default}]",
+    )
 
 
 class Where:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from tidemill.cli.completion import queue_names, task_names
 from tidemill.cli.context import CommandContext, with_context
-from tidemill.cli.job_views import one
+from tidemill.cli.job_views import one, payload_words
 from tidemill.cli.parsers import duration, instant, json_or_text, metadata, read_arguments, reference
 from tidemill.cli.screen import (
     STYLES,
@@ -32,6 +32,7 @@ from tidemill.client import documents
 from tidemill.client.enqueue.bound_task import BoundTask
 from tidemill.client.jobs.handle import Job
 from tidemill.client.jobs.why import explain
+from tidemill.domain.large_values import is_reference
 from tidemill.domain.states import JobState
 from tidemill.domain.unique import Unique
 
@@ -70,6 +71,11 @@ from tidemill.domain.unique import Unique
     metavar="NAME",
     help="Like --unique, but compare only this argument; repeatable.",
 )
+@click.option(
+    "--record",
+    type=click.Choice(["full", "last", "none"]),
+    help="Which executions are kept; none keeps nothing of a job that succeeds.",
+)
 @click.option("--wait", is_flag=True, help="Wait for the job and print its result.")
 @with_context
 def enqueue(
@@ -97,13 +103,18 @@ def enqueue(
     if once or unique_by:
         chosen["unique"] = Unique(by=unique_by)
     bound: BoundTask[Any, Any] = BoundTask(context.client, declared).using(**chosen)
+    record = chosen.get("record", declared.options.record)
+    if wait and record == "none":
+        raise click.UsageError("--wait needs a result, and record='none' keeps none; give --record last")
     job = bound.enqueue(**arguments)
     context.move_to(job.store_name)
     if wait:
         _follow(context, job, quiet=context.as_json)
         return
     if context.as_json:
-        print_json(documents.job_document(job.refresh().row, context.now()))
+        # A job that keeps nothing may be gone already.
+        row = job.row if record == "none" else job.refresh().row
+        print_json(documents.job_document(row, context.now()))
     else:
         print_lines([(str(job.id), "")])
 
@@ -187,7 +198,9 @@ def _line(job: Job[Any]) -> str:
 
 def _outcome(job: Job[Any]) -> None:
     if job.status is JobState.COMPLETED:
-        value = documents.plain(job.row.result)
+        value = (
+            payload_words(job.row.result) if is_reference(job.row.result) else documents.plain(job.row.result)
+        )
         print_lines([(f"{job.id} completed", STYLES["completed"])])
         if value is not None:
             print_lines([(value if isinstance(value, str) else json.dumps(value), "")])

@@ -11,7 +11,7 @@ from uuid import UUID
 import click
 
 from tidemill.cli.context import CommandContext, with_context
-from tidemill.cli.filters import Where, filtered
+from tidemill.cli.filters import Where, filtered, tier_option
 from tidemill.cli.screen import (
     STYLES,
     Column,
@@ -35,6 +35,7 @@ from tidemill.client.jobs.why import explain
 from tidemill.domain.estimate import eta_of, fraction_done
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
 from tidemill.domain.job import LEVELS, Details, Execution, JobRow, LogEntry, Progress, levels_from
+from tidemill.domain.large_values import read_reference, size_words
 from tidemill.domain.stages import stages
 from tidemill.domain.states import ENDED, HELD, JobState
 
@@ -88,11 +89,19 @@ def job_rows(jobs: Iterable[JobRow], now: datetime) -> Iterator[list[object]]:
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="Jobs per page.")
 @click.option("--cursor", metavar="TEXT", help="Cursor printed by the previous page.")
 @click.option("--oldest", is_flag=True, help="List the oldest first.")
+@tier_option("live")
 @with_context
-def list_jobs(context: CommandContext, where: Where, limit: int, cursor: str | None, oldest: bool) -> None:
+def list_jobs(
+    context: CommandContext,
+    where: Where,
+    limit: int,
+    cursor: str | None,
+    oldest: bool,
+    tiers: tuple[str, ...],
+) -> None:
     """List jobs, newest first."""
     sort = "oldest" if oldest else "newest"
-    page = context.jobs.list(limit=limit, cursor=cursor, sort=sort, **where.of(context))
+    page = context.jobs.list(limit=limit, cursor=cursor, sort=sort, tiers=tiers or None, **where.of(context))
     now = context.now()
     rows = [job.row for job in page.items]
     if context.as_json:
@@ -169,7 +178,7 @@ def _fields(job: JobRow, now: datetime, made_by: Origin) -> Iterator[tuple[str, 
     yield "queue", job.queue
     yield "tenant", job.tenant
     yield "priority", job.priority
-    yield "arguments", job.args
+    yield "arguments", payload_words(job.args)
     yield "attempt", f"{job.attempt} of {job.max_attempts}"
     yield "crashes", job.crashes or None
     for name in _INSTANTS:
@@ -179,7 +188,7 @@ def _fields(job: JobRow, now: datetime, made_by: Origin) -> Iterator[tuple[str, 
     if job.progress is not None:
         yield "progress", _progress(job.progress)
     yield "ends", _when(eta_of(job, now), now)
-    yield "result", job.result
+    yield "result", payload_words(job.result)
     if job.error is not None:
         yield "error", f"{job.error.type}: {job.error.message}"
         yield "traceback", job.error.traceback
@@ -189,6 +198,16 @@ def _fields(job: JobRow, now: datetime, made_by: Origin) -> Iterator[tuple[str, 
     yield "schedule", made_by.schedule
     yield from _details(job.details)
     yield "limits", ", ".join(job.limits) or None
+
+
+def payload_words(text: str | None) -> str | None:
+    """The stored text, or the size of a value that is not in the row."""
+    reference = read_reference(text)
+    if reference is None:
+        return text
+    if reference.refused is not None:
+        return f"{size_words(reference.size)}, not kept: {reference.refused}"
+    return f"{size_words(reference.size)}, sha256 {reference.sha256}"
 
 
 def _details(details: Details) -> Iterator[tuple[str, object]]:
@@ -321,5 +340,5 @@ def why(context: CommandContext, id: str) -> None:
         reasons = [{"code": reason.code, "text": reason.text} for reason in explanations]
         print_json({"id": str(job.id), "status": job.state.value, "reasons": reasons})
         return
-    print_lines([(f"{job.task} {job.id} is {job.state}.", "bold")])
+    print_lines([(f"{job.task} {job.id}: {job.state}", "bold")])
     print_lines(((f"- {reason.text}", "") for reason in explanations), hang=2)

@@ -68,7 +68,9 @@ def list_queues(context: CommandContext, tenant: str) -> None:
         print_json([queue_document(queue) for queue in queues])
         return
     print_table(
-        QUEUES, queue_rows(queues, now), empty="no queues: no jobs are waiting, and no worker is alive"
+        QUEUES,
+        queue_rows(queues, now),
+        empty="no queues: no jobs wait, and neither a task nor a living worker names a queue",
     )
 
 

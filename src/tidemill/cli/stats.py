@@ -12,9 +12,11 @@ from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.limits import USES, use_rows
 from tidemill.cli.parsers import duration
 from tidemill.cli.queues import QUEUES, queue_document, queue_rows
+from tidemill.cli.retention import archive_of, retention_fields
 from tidemill.cli.screen import Column, heading, print_fields, print_json, print_table, span, thousands
 from tidemill.client.documents import instant, limit_document, pause_document
 from tidemill.client.stats.loads import Stats, gather
+from tidemill.client.stats.reports import document
 from tidemill.domain.records import PauseKind
 from tidemill.domain.states import JobState
 from tidemill.errors import BadFilter
@@ -50,7 +52,7 @@ def stats(
     now = context.now()
     gathered = gather(context.store, now, tenant=tenant)
     if context.as_json:
-        print_json(stats_document(gathered))
+        print_json({**stats_document(gathered), "retention": document(archive_of(context).status())})
         return
     rows = [
         (state.value, thousands(gathered.counts[state])) for state in JobState if state in gathered.counts
@@ -82,6 +84,8 @@ def stats(
     )
     heading("Now")
     print_fields(_now(gathered, now))
+    heading("Retention")
+    print_fields(retention_fields(archive_of(context).status(), now))
 
 
 def _now(stats: Stats, now: datetime) -> Iterator[tuple[str, object]]:

@@ -16,12 +16,10 @@ from typing import Any, NoReturn
 import click
 
 from tidemill.cli.app_argument import app_named
-from tidemill.cli.parsers import duration
 from tidemill.cli.serve import lines
-from tidemill.cli.worker import announced, work
-from tidemill.engine.health import default_host
-from tidemill.engine.log_formats import LEVELS, write_logs
-from tidemill.engine.store_shares import Wanted, read_stores
+from tidemill.cli.worker import announced, work, worker_options
+from tidemill.engine.log_formats import write_logs
+from tidemill.engine.store_shares import Wanted
 from tidemill.engine.supervisor.sidecar import Sidecar
 from tidemill.engine.supervisor.supervisor import Supervisor, need_posix
 from tidemill.engine.worker_settings import WorkerSettings, default_processes, read_settings
@@ -38,34 +36,7 @@ API = "the HTTP API"
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port; 0 picks a free one."
 )
-@click.option(
-    "--processes",
-    "-p",
-    type=click.IntRange(1, 1024),
-    help="Runner processes, divided among the stores; each store has at least one.  [default: one per core]",
-)
-@click.option(
-    "--concurrency",
-    "-c",
-    type=click.IntRange(0),
-    help="Coroutines at the same time, per process.  [default: 100]",
-)
-@click.option(
-    "--threads",
-    "-t",
-    type=click.IntRange(0),
-    help="Plain functions at the same time, per process.  [default: 10]",
-)
-@click.option(
-    "--stores",
-    metavar="A,B",
-    callback=lambda _context, _param, given: read_stores(given),
-    help="Serve only these stores of the app, such as jobs,reports; jobs=3 sets the processes of one.  [default: all]",
-)
-@click.option("--queues", "-q", metavar="A,B", help="Serve only these queues.  [default: all]")
-@click.option(
-    "--grace", type=duration, metavar="S", help="Seconds that a stop waits for running jobs.  [default: 25]"
-)
+@worker_options
 @click.option(
     "--allow-anonymous-create",
     is_flag=True,
@@ -78,22 +49,6 @@ API = "the HTTP API"
     metavar="P",
     help="Serve the worker's /livez, /readyz and /metrics on this port; 0 picks a free one.",
 )
-@click.option(
-    "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Lowest level to log."
-)
-@click.option(
-    "--health-host",
-    default=default_host,
-    metavar="HOST",
-    help="Address of the health endpoints.  [default: every address in a Kubernetes pod, else 127.0.0.1]",
-)
-@click.option(
-    "--reload",
-    "reloads",
-    is_flag=True,
-    help="Reload when a source file of the app changes; for development.",
-)
-@click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
 @click.option("--json", "as_json", is_flag=True, help="Print the addresses and the configuration as JSON.")
 def up(
     app: str,

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import click
@@ -40,43 +41,75 @@ class Size(click.ParamType[int]):
         return int(float(match[1]) * 1024 ** _POWERS[match[2].lower()])
 
 
+_SHARED = (
+    click.option(
+        "--processes",
+        "-p",
+        type=click.IntRange(1, 1024),
+        help="Runner processes, divided among the stores; each store has at least one.  [default: one per core]",
+    ),
+    click.option(
+        "--concurrency",
+        "-c",
+        type=click.IntRange(0),
+        help="Coroutines at the same time, per process.  [default: 100]",
+    ),
+    click.option(
+        "--threads",
+        "-t",
+        type=click.IntRange(0),
+        help="Plain functions at the same time, per process.  [default: 10]",
+    ),
+    click.option(
+        "--stores",
+        metavar="A,B",
+        callback=lambda _context, _param, given: read_stores(given),
+        help="Serve only these stores of the app, such as jobs,reports; jobs=3 sets the processes of one.  [default: all]",
+    ),
+    click.option("--queues", "-q", metavar="A,B", help="Serve only these queues.  [default: all]"),
+    click.option(
+        "--grace",
+        type=duration,
+        metavar="S",
+        help="Seconds that a stop waits for running jobs.  [default: 25]",
+    ),
+    click.option(
+        "--log-level",
+        type=click.Choice(LEVELS),
+        default="info",
+        show_default=True,
+        help="Lowest level to log.",
+    ),
+    click.option(
+        "--health-host",
+        default=default_host,
+        metavar="HOST",
+        help="Address of the health endpoints.  [default: every address in a Kubernetes pod, else 127.0.0.1]",
+    ),
+    click.option(
+        "--reload",
+        "reloads",
+        is_flag=True,
+        help="Reload when a source file of the app changes; for development.",
+    ),
+    click.option("--log-json", is_flag=True, help="Log one JSON object per line."),
+)
+
+
+def worker_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that ``worker`` and ``up`` share."""
+    for option in reversed(_SHARED):
+        command = option(command)
+    return command
+
+
 @click.command()
 @app_named
-@click.option(
-    "--processes",
-    "-p",
-    type=click.IntRange(1, 1024),
-    help="Runner processes, divided among the stores; each store has at least one.  [default: one per core]",
-)
-@click.option(
-    "--concurrency",
-    "-c",
-    type=click.IntRange(0),
-    help="Coroutines at the same time, per process.  [default: 100]",
-)
-@click.option(
-    "--threads",
-    "-t",
-    type=click.IntRange(0),
-    help="Plain functions at the same time, per process.  [default: 10]",
-)
+@worker_options
 @click.option(
     "--children",
     type=click.IntRange(0),
     help="Jobs in child processes (isolation='process'), per process.  [default: 2]",
-)
-@click.option(
-    "--stores",
-    metavar="A,B",
-    callback=lambda _context, _param, given: read_stores(given),
-    help="Serve only these stores of the app, such as jobs,reports; jobs=3 sets the processes of one.  [default: all]",
-)
-@click.option("--queues", "-q", metavar="A,B", help="Serve only these queues.  [default: all]")
-@click.option(
-    "--grace",
-    type=duration,
-    metavar="S",
-    help="Seconds that a stop waits for running jobs.  [default: 25]",
 )
 @click.option(
     "--newer-code-wait",
@@ -104,26 +137,10 @@ class Size(click.ParamType[int]):
     help="Serve /livez, /readyz and /metrics on this port; 0 picks a free one.",
 )
 @click.option(
-    "--health-host",
-    default=default_host,
-    metavar="HOST",
-    help="Address of the health endpoints.  [default: every address in a Kubernetes pod, else 127.0.0.1]",
-)
-@click.option(
     "--strict",
     is_flag=True,
     help="Exit if a process cannot import the app, also after a reload, or finds no task.",
 )
-@click.option(
-    "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Lowest level to log."
-)
-@click.option(
-    "--reload",
-    "reloads",
-    is_flag=True,
-    help="Reload when a source file of the app changes; for development.",
-)
-@click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
 @click.option("--json", "as_json", is_flag=True, help="Print the configuration as JSON.")
 def worker(
     app: str,

@@ -6,293 +6,35 @@ A run copies a batch, verifies the copy, and only then deletes the jobs from the
 from __future__ import annotations
 
 import contextlib
-import json
-import logging
-import os
-import socket
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 from uuid import UUID
 
+from tidemill.archive.duty import RetentionDuty
+from tidemill.archive.erasure import Erased, Erasure
+from tidemill.archive.export import check_export, write_export
+from tidemill.archive.places import ArchivePlace, FileCatalogue
+from tidemill.archive.restoration import Restored, restore
+from tidemill.archive.run import ArchivedBatch, ArchiveRun, ArchiveRunner
+from tidemill.archive.tiers import ALL, MergedReader, TierChoice, archive_reader, archive_readers, read_tiers
 from tidemill.client._base import async_twin
-from tidemill.client.access import NAMED, note
+from tidemill.client.access import who
 from tidemill.client.enqueue.options import id_of
-from tidemill.domain.archive_totals import LEASE, MOST_POLICIES, PolicySums, lease_data, read_sums
-from tidemill.domain.cluster import holder_data
+from tidemill.client.retention import RetentionStatus, retention_choice, retention_status
 from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.filters import ALL_TENANTS, Page, Sort
-from tidemill.domain.job import Execution, JobRow, LogEntry
-from tidemill.domain.retention import ArchivedJob, ArchivePolicy, believed, read_policies
-from tidemill.errors import ArchiveRunning, BadFilter, BadSettings, JobNotFound, LeaseLost, StoreError
-from tidemill.ids import new_id
-from tidemill.stores.base import Store
+from tidemill.domain.retention import LIVE_TIER, ArchivedJob, ArchivePolicy, read_policies
+from tidemill.domain.retention_choice import RetentionChoice
+from tidemill.errors import BadFilter, BadSettings, JobNotFound, StoreError
+from tidemill.tasks.events import Event
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
     from tidemill.client.core import Client
     from tidemill.client.jobs.api import Jobs
 
-
-@lru_cache(maxsize=3)
-def _reader(kind: Any) -> TypeAdapter[Any]:
-    from pydantic import TypeAdapter  # imported here so that declaring a task does not load pydantic
-
-    return TypeAdapter(kind)
-
-
-def read_archived(kept: ArchivedJob) -> JobRow:
-    """Return the job as it was when it left the live tables, with ``archived_at`` set."""
-    found: JobRow = _reader(JobRow).validate_python(json.loads(kept.document)["job"])
-    return replace(found, archived_at=kept.archived_at)
-
-
-def read_executions(kept: ArchivedJob) -> list[Execution]:
-    """Return every attempt at the job."""
-    found: list[Execution] = _reader(list[Execution]).validate_python(json.loads(kept.document)["executions"])
-    return found
-
-
-def read_logs(kept: ArchivedJob) -> list[LogEntry]:
-    """Return the log lines of the job, in order."""
-    found: list[LogEntry] = _reader(list[LogEntry]).validate_python(json.loads(kept.document)["logs"])
-    return found
-
-
-_log = logging.getLogger("tidemill.client")
-
-TTL = timedelta(seconds=60)
-"""Time to live of the lease; much longer than one batch takes."""
-
-_TRIES = 10
-
-
-@dataclass(slots=True)
-class PolicyRun:
-    """Result of a run for one policy. ``error`` is the code of the error that ended it early."""
-
-    policy: str
-    tier: str
-    archived: int = 0
-    verified: int = 0
-    failed: int = 0  #: copies that differ from what was written; their jobs stay
-    changed: int = 0  #: jobs that were reopened during the run; they stay
-    bytes: int = 0
-    statuses: dict[str, int] = field(default_factory=dict)
-    more: bool = False  #: whether more jobs are due
-    took: timedelta = timedelta(0)
-    error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ArchiveRun:
-    """Result of an archive run, in total and by policy; ``more`` is true if due jobs are left."""
-
-    at: datetime
-    archived: int
-    failed: int
-    bytes: int
-    more: bool
-    took: timedelta
-    policies: list[PolicyRun]
-
-
-class _Again(Exception):
-    """The lease changed hands between two reads."""
-
-
-class ArchiveRunner:
-    """One run: acquires the lease, moves the due jobs, and releases the lease."""
-
-    def __init__(self, client: Client, target: Store) -> None:
-        self._source, self._target, self._clock = client.store(None), target, client.clock
-        self._pin = client.pin
-        self._holder: UUID = new_id()
-        self._term = 0
-        self._sums: dict[str, PolicySums] = {}
-        self._began = self._clock.monotonic()
-
-    def run(self, policies: Sequence[ArchivePolicy], *, limit: int, budget: timedelta) -> ArchiveRun:
-        """Move at most ``limit`` jobs, for about ``budget``; a policy that fails does not stop the others."""
-        until = self._began + budget.total_seconds()
-        at = self._now()
-        self._take()
-        runs: list[PolicyRun] = []
-        errors: list[StoreError] = []
-        try:
-            for policy in policies:
-                run = PolicyRun(policy.name, policy.tier)
-                runs.append(run)
-                began = self._clock.monotonic()
-                try:
-                    self._follow(policy, run, limit - sum(each.archived for each in runs), until)
-                except StoreError as error:
-                    _log.warning("archive policy %s was not finished: %s", policy.name, error)
-                    errors.append(error)
-                    run.error, run.more = error.code, True
-                    self._of(policy).errors += 1
-                run.took = timedelta(seconds=self._clock.monotonic() - began)
-                if run.verified or run.failed or run.error:
-                    self._of(policy).ran(run.took)
-        finally:
-            self._give_back()
-        if errors and len(errors) == len(runs):
-            raise errors[0]
-        return ArchiveRun(
-            at=at,
-            archived=sum(run.archived for run in runs),
-            failed=sum(run.failed for run in runs),
-            bytes=sum(run.bytes for run in runs),
-            more=any(run.more for run in runs),
-            took=self._took(),
-            policies=runs,
-        )
-
-    # Moving ------------------------------------------------------------------------------------------------------------
-
-    def _follow(self, policy: ArchivePolicy, run: PolicyRun, room: int, until: float) -> None:
-        while True:
-            if room <= 0 or self._clock.monotonic() >= until:
-                one = replace(policy, batch=1)
-                run.more = bool(self._source.archivable(one, now=self._pin))
-                return
-            batch = replace(policy, batch=min(policy.batch, room))
-            due = self._source.archivable(batch, now=self._pin)
-            if not due:
-                return
-            # (1)
-            self._target.put_archive(due, now=self._pin)
-            # (2)
-            copies = self._target.archived([document.id for document in due], tenant=ALL_TENANTS)
-            sound, doubtful = believed(due, copies)
-            # (3)
-            gone = self._let_go(policy, run, sound, doubtful)
-            # (4)
-            room -= gone
-            if not gone:  # the remaining jobs would be found again in every batch
-                run.more = True
-                return
-            if len(due) < batch.batch:
-                return
-
-    def _let_go(
-        self, policy: ArchivePolicy, run: PolicyRun, sound: list[ArchivedJob], doubtful: list[ArchivedJob]
-    ) -> int:
-        """Delete the originals of verified copies, and record the totals and an audit entry."""
-        sums, at = self._of(policy).copy(), self._now()
-        with self._source.transaction():
-            ids = self._source.forget(sound)
-            gone = [document for document in sound if document.id in ids]
-            sums.verified += len(sound)
-            sums.failed += len(doubtful)
-            sums.changed += len(sound) - len(gone)
-            sums.moved(gone, at)
-            self._renew({**self._sums, policy.name: sums}, at)
-            if gone:
-                facts: dict[str, object] = {
-                    "policy": policy.name,
-                    "tier": policy.tier,
-                    "done": len(gone),
-                    "skipped": len(sound) + len(doubtful) - len(gone),
-                    "ids": [str(document.id) for document in gone[:NAMED]],
-                }
-                note(self._source, "jobs.archived", "jobs", ALL_TENANTS, after=facts, now=self._pin)
-        self._sums[policy.name] = sums
-        if doubtful:
-            _log.error(
-                "archive policy %s: %d copies differ from what was written; their jobs were kept; the first is %s",
-                policy.name,
-                len(doubtful),
-                doubtful[0].id,
-            )
-        run.verified += len(sound)
-        run.failed += len(doubtful)
-        run.changed += len(sound) - len(gone)
-        run.archived += len(gone)
-        run.bytes += sum(len(document.document) for document in gone)
-        for document in gone:
-            run.statuses[document.state.value] = run.statuses.get(document.state.value, 0) + 1
-        return len(gone)
-
-    def _of(self, policy: ArchivePolicy) -> PolicySums:
-        found = self._sums.get(policy.name)
-        if found is None:
-            if len(self._sums) >= MOST_POLICIES:  # drop the least recently used policy
-                del self._sums[min(self._sums, key=lambda name: self._sums[name].last_at or "")]
-            found = self._sums[policy.name] = PolicySums(policy.name, policy.tier)
-        found.tier = policy.tier
-        return found
-
-    # The lease ---------------------------------------------------------------------------------------------------------
-
-    def _take(self) -> None:
-        """Acquire the lease and load the totals of earlier runs from it."""
-        for _ in range(_TRIES):
-            with contextlib.suppress(_Again):
-                self._try()
-                return
-        raise _running()
-
-    def _try(self) -> None:
-        """Acquire the lease once, keeping its totals.
-
-        A new term starts with empty metadata, so the totals are read first and written back in the same transaction.
-        The term shows whether another holder came in between. In that case the totals may have changed, and the
-        transaction is rolled back.
-        """
-        with self._source.transaction():
-            found = [lease for lease in self._source.leases() if lease.name == LEASE]
-            known = found[0] if found else None
-            if known is not None and known.expires_at is not None and known.expires_at > self._now():
-                raise _running()
-            lease = self._source.acquire(LEASE, self._holder, ttl=TTL, now=self._pin)
-            if lease is None:
-                raise _running()
-            if lease.term != (0 if known is None else known.term) + 1:
-                raise _Again
-            sums = {} if known is None else read_sums(known.metadata)
-            self._term = lease.term
-            self._renew(sums, self._now())
-        self._sums = sums
-
-    def _renew(self, sums: dict[str, PolicySums], at: datetime) -> None:
-        facts = lease_data(sums, at=at, took=self._took())
-        facts["holder"] = holder_data(f"{socket.gethostname()}-{os.getpid()}", ())
-        kept = self._source.renew(LEASE, self._holder, self._term, ttl=TTL, metadata=facts, now=self._pin)
-        if not kept:
-            raise LeaseLost(
-                "the archive lease was released or has expired; jobs archived before that stay archived",
-                name=LEASE,
-            )
-
-    def _give_back(self) -> None:
-        """Release the lease. If the store is unavailable, the lease expires by itself."""
-        with contextlib.suppress(StoreError, LeaseLost), self._source.transaction():
-            self._renew(self._sums, self._now())
-            self._source.release(LEASE, self._holder, self._term)
-
-    def _took(self) -> timedelta:
-        return timedelta(seconds=self._clock.monotonic() - self._began)
-
-    def _now(self) -> datetime:
-        return self._pin or self._source.now()
-
-
-def _running() -> ArchiveRunning:
-    return ArchiveRunning("another archive run is in progress; wait until it has ended", name=LEASE)
-
-
-_INSIDE = (
-    "definition",
-    "schedule",
-    "reference",
-    "tag",
-    "metadata",
-    "text",
-)  # inside the document, which stores do not search
 
 MOST = 5_000
 """Default maximum of jobs that one run moves."""
@@ -313,8 +55,30 @@ class Archive:
 
     @property
     def policies(self) -> tuple[ArchivePolicy, ...]:
-        """The archive policies of ``App(archive=[…])``; the default archives every ended job after thirty days."""
+        """The policies in effect: those of ``App(retention=…)``, then the defaults, which archive after thirty days."""
         return self._client.policies
+
+    def status(self) -> RetentionStatus:
+        """Return whether retention is on, its latest and next run, and the policies with their totals."""
+        return retention_status(self._client)
+
+    astatus = async_twin(status)
+
+    def explain(self, id: UUID | str, *, tenant: str | None = None) -> RetentionChoice:
+        """Explain which policy governs a job: which were considered, when the job is due, and where it goes."""
+        wanted = id_of(id)
+        if wanted is None:
+            raise JobNotFound(f"there is no job {id}", id=id)
+        return retention_choice(self._client, wanted, tenant=self._jobs._tenant(tenant))
+
+    aexplain = async_twin(explain)
+
+    def duty(self) -> RetentionDuty:
+        """Return the retention duty of this app, which its workers perform."""
+        client = self._client
+        return RetentionDuty(
+            client.store(None), client.place, client.clock, client.retention, client.policies, self._publish
+        )
 
     def run(
         self,
@@ -327,24 +91,31 @@ class Archive:
     ) -> ArchiveRun:
         """Archive the jobs of all tenants that are due: at most ``limit`` jobs, for about as long as ``budget``.
 
-        Each copy is read back before the original is deleted. ``older_than`` overrides the age in the policies.
+        Each copy is read back before the original is deleted. ``older_than`` overrides the age in the policies of
+        the live tables.
         ``store`` names the store of the copies; the default is the store named ``archive`` if there is one. Raises
         ``ArchiveRunning`` during another run.
         """
         chosen = self.policies if policies is None else read_policies(policies)
         if older_than is not None:
             age = read_duration("older_than", older_than)
-            chosen = tuple(replace(policy, max_age=age) for policy in chosen)
+            chosen = tuple(
+                replace(policy, max_age=age) if policy.from_tier is None else policy for policy in chosen
+            )
         span = read_duration("budget", budget)
         if limit < 1 or span <= timedelta(0):
             raise BadSettings("give a limit of 1 or more, and a budget longer than zero")
-        done = ArchiveRunner(self._client, self._store(store)).run(chosen, limit=limit, budget=span)
-        if done.archived:
-            with contextlib.suppress(StoreError):  # a lost notification only delays the watchers
-                self._client.store(None).notify(["ended"])
-        return done
+        if store is not None:
+            chosen = tuple(policy if policy.to is None else replace(policy, to=store) for policy in chosen)
+        client = self._client
+        runner = ArchiveRunner(
+            client.store(None), client.place, client.clock, by=who(), pin=client.pin, done=self._publish
+        )
+        return runner.run(chosen, limit=limit, budget=span)
 
     arun = async_twin(run)
+
+    # Reading ---------------------------------------------------------------------------------------------------------
 
     def search(
         self,
@@ -353,39 +124,154 @@ class Archive:
         limit: int = 100,
         cursor: str | None = None,
         sort: str = "newest",
+        tiers: str | Collection[str] = ALL,
         store: str | None = None,
         **where: Any,
     ) -> Page[ArchivedJob]:
-        """Return one page of the archived jobs that match.
+        """Return one page of the archived jobs that match, with the conditions of ``app.jobs.list``.
 
-        The conditions are those of ``app.jobs.list``, except for fields inside the document: ``definition``,
-        ``schedule``, ``reference``, ``tag``, ``metadata`` and ``text``.
+        Tables and files are merged by id. ``store`` names one of them, by its name or its URL, and ``tiers`` some tiers.
+        Definition, schedule, reference, tag, metadata and text are inside the documents: for them a page reads up to
+        2,000 documents that match the other conditions, so it may hold fewer jobs than ``limit`` and have a next page.
         """
-        inside = [name for name in _INSIDE if where.get(name)]
-        if inside:
-            raise BadFilter(f"archived jobs cannot be found by {inside[0]}, which is inside the document")
         try:
             order = Sort(sort)
         except ValueError:
             raise BadFilter(f"sort is {sort!r}; choose newest or oldest") from None
-        return self._store(store).search_archive(
-            self._jobs._filter(where), sort=order, limit=limit, after=cursor
-        )
+        choice, wanted = read_tiers(tiers), self._jobs._filter(where)
+        if store is None:
+            readers = archive_readers(self._client.archive_places(choice), wanted, choice, order)
+        else:
+            narrowed = replace(wanted, tiers=choice.names)
+            readers = [archive_reader(self._client.place(store), narrowed, order)]
+        return MergedReader(readers, lambda document: document.id, order).page(limit, cursor)
 
     asearch = async_twin(search)
 
+    def stream(self, *, batch: int = 100, sort: str = "oldest", **where: Any) -> Iterator[ArchivedJob]:
+        """Yield every archived job that matches, reading in batches; the arguments are those of ``search``."""
+        cursor: str | None = None
+        while True:
+            page = self.search(limit=batch, cursor=cursor, sort=sort, **where)
+            yield from page.items
+            if page.next is None:
+                return
+            cursor = page.next
+
+    def _stream_of(self, place: ArchivePlace, where: Mapping[str, Any]) -> Iterator[ArchivedJob]:
+        """Yield the jobs of one place that match."""
+        read, cursor = archive_reader(place, self._jobs._filter(where), Sort.OLDEST), None
+        while True:
+            page = read(500, cursor)
+            yield from page.items
+            if page.next is None:
+                return
+            cursor = page.next
+
     def get(self, id: UUID | str, *, tenant: str | None = None, store: str | None = None) -> ArchivedJob:
         """Return the archived job with that id, or raise ``JobNotFound``."""
-        wanted = id_of(id)
-        found = (
-            [] if wanted is None else self._store(store).archived([wanted], tenant=self._jobs._tenant(tenant))
-        )
-        if not found:
+        wanted, owner = id_of(id), self._jobs._tenant(tenant)
+        copy: ArchivedJob | None = None
+        if wanted is not None and store is not None:
+            copy = next(iter(self._client.place(store).get([wanted], tenant=owner)), None)
+        elif wanted is not None:
+            copy = self._client.archived(wanted, tenant=owner, store=None)
+        if copy is None:
             raise JobNotFound(f"there is no archived job {id}", id=id)
-        return found[0]
+        return copy
 
     aget = async_twin(get)
 
-    def _store(self, name: str | None) -> Store:
-        """Return the named store, by default the store named ``archive`` if there is one."""
-        return self._client.store(name or ("archive" if "archive" in self._client.stores else None))
+    def export(self, target: str | Path | IO[bytes], /, *, format: str = "jsonl", **where: Any) -> int:
+        """Write the archived jobs that match to a file, in batches of 500, the oldest first. Returns their number.
+
+        ``format`` is ``jsonl`` (one JSON object per line, with the whole document) or ``parquet``.
+        """
+        check_export(format)
+        jobs = self.stream(batch=500, **where)
+        if isinstance(target, str | Path):
+            with Path(target).open("wb") as file:
+                return write_export(jobs, file, format)
+        return write_export(jobs, target, format)
+
+    aexport = async_twin(export)
+
+    # Changes ---------------------------------------------------------------------------------------------------------
+
+    def restore(
+        self,
+        ids: Iterable[UUID | str],
+        *,
+        retry: bool = False,
+        tenant: str | None = None,
+        store: str | None = None,
+    ) -> Restored:
+        """Put archived jobs with their executions and logs back into the live tables, unless they are there.
+
+        The archive keeps its copies. The next archive run moves the jobs again unless ``retry`` gives them another chain
+        of attempts. Restored jobs do not take their unique keys again until they are retried.
+        """
+        wanted = [found for id in ids if (found := id_of(id)) is not None]
+        client = self._client if store is None else self._client.at(store)
+        return restore(client, wanted, tenant=self._jobs._tenant(tenant), store=store, retry=retry, by=who())
+
+    arestore = async_twin(restore)
+
+    def erase(self, /, *, dry_run: bool = False, store: str | None = None, **where: Any) -> Erased:
+        """Erase jobs in every tier for good: by ``ids``, ``reference``, ``metadata``, ``tenant`` or other conditions.
+
+        Rows, executions, logs and documents are deleted, and files with such documents are rewritten. The audit log keeps
+        the ids and the counts. Raises ``IllegalTransition`` and erases nothing while one of the jobs has not ended:
+        cancel it first. ``dry_run`` only counts.
+        """
+        wanted = self._jobs._filter(where, store)
+        for name, value in where.items():
+            # Most likely an unset variable, which must not match every job.
+            if isinstance(value, list | tuple | set | frozenset | dict | str) and not value:
+                raise BadFilter(f"{name} is empty; give one, or leave it out", field=name)
+        if not wanted.narrows and where.get("tenant") in (None, ALL_TENANTS):
+            raise BadFilter("erase needs ids, a reference, metadata, a tenant or another condition")
+        client = self._client if store is None else self._client.at(store)
+        erasure = Erasure(client, client.store(None), tenant=wanted.tenant, by=who())
+        erasure.add_live(job.row for job in self._jobs.stream(batch=500, store=store, **where))
+        for place in client.archive_places():
+            erasure.add_archived(self._stream_of(place, where))
+        return erasure.run(dry_run=dry_run)
+
+    aerase = async_twin(erase)
+
+    def rebuild(self, store: str | None = None) -> dict[str, int]:
+        """Rebuild the catalogue of archive files from their manifests; return the number of files of each place.
+
+        Also deletes files that a crashed run left without a manifest more than a day ago. ``store`` names one place.
+        """
+        places = (
+            [self._client.place(store)]
+            if store is not None
+            else self._client.archive_places(TierChoice(files=True))
+        )
+        files = [place for place in places if isinstance(place, FileCatalogue)]
+        if store is not None and not files:
+            raise BadSettings(f"store {store!r} is a database; only archive files have a catalogue")
+        return {place.url: place.rebuild() for place in files}
+
+    arebuild = async_twin(rebuild)
+
+    def _publish(self, batch: ArchivedBatch) -> None:
+        """Notify watchers, and publish one event for each job that left its tier."""
+        client, policy = self._client, batch.policy
+        with contextlib.suppress(StoreError):  # a lost notification only delays the watchers
+            client.store(None).notify(["ended"])
+        if not client.events.wanted:
+            return
+        common: dict[str, object] = {
+            "policy": policy.name,
+            "from_tier": policy.from_tier or LIVE_TIER,
+            "to": policy.to,
+            "tier": None if policy.to is None else policy.tier,
+            "archived_at": batch.at,
+        }
+        name = "job.purged" if policy.to is None else "job.archived"
+        for job in batch.documents:
+            data = common | {"age": batch.at - job.finished_at}
+            client.events.publish(Event(name, batch.at, job.id, job.task, job.tenant, job.state, data))

@@ -16,6 +16,7 @@ from tidemill.domain.cluster import Worker, holder_of
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.limits import Rule
 from tidemill.domain.records import Pause, PauseKind, Setting
+from tidemill.domain.retention_settings import ENABLED, INTERVAL
 from tidemill.errors import BadSettings, LeaseLost, LeaseNotFound, WorkerNotFound
 from tidemill.tasks.options import check_name, check_priority
 
@@ -25,6 +26,8 @@ KNOWN_SETTINGS: dict[str, tuple[type, str]] = {
         bool,
         "Whether tenants whose names are alike up to the first slash share one fair share.",
     ),
+    ENABLED: (bool, "Whether workers archive ended jobs by themselves."),
+    INTERVAL: (int, "Seconds between two archive runs of the workers."),
     "priority_ageing": (int, "Seconds of waiting that raise a job's priority by one; 0 for never."),
 }
 """Settings whose values are checked: type and description."""
@@ -217,6 +220,8 @@ def _check_setting(key: str, value: object) -> None:
     known = KNOWN_SETTINGS.get(key)
     if known is not None and type(value) is not known[0]:
         raise BadSettings(f"setting {key} is {value!r}; give a {known[0].__name__}", setting=key)
+    if key == INTERVAL and isinstance(value, int) and value < 1:
+        raise BadSettings(f"setting {key} is {value!r}; give 1 second or more", setting=key)
     if key.startswith(TASK_SETTING):
         _check_task(key, value)
     if key.startswith(TENANT_SETTING):

@@ -14,8 +14,11 @@ from typing import Any, Protocol
 from uuid import UUID
 from weakref import WeakSet
 
+from tidemill.archive.contents import read_archived
+from tidemill.archive.objects import is_file_url, parse_location
+from tidemill.archive.places import ArchivePlace, StorePlace
+from tidemill.archive.tiers import TierChoice
 from tidemill.client.access import carried, who
-from tidemill.client.archive import read_archived
 from tidemill.client.enqueue.routes import Enqueuer
 from tidemill.client.own_connection import OwnConnections
 from tidemill.client.placement import Placement, StoreFor
@@ -24,17 +27,22 @@ from tidemill.clock import Clock, ManualClock
 from tidemill.domain.job import JobRow
 from tidemill.domain.limits import Rule
 from tidemill.domain.payload import PayloadLimits
-from tidemill.domain.retention import DEFAULT_POLICIES, ArchivedJob, ArchivePolicy
-from tidemill.errors import JobNotFound
+from tidemill.domain.record import Record
+from tidemill.domain.retention import ARCHIVE, ArchivedJob
+from tidemill.domain.retention_settings import Retention
+from tidemill.errors import BadSettings, JobNotFound
 from tidemill.stores.base import Store
 from tidemill.tasks.events import Event, Events
 from tidemill.tasks.hooks import Hooks
 from tidemill.tasks.registry import Registry
 
 _OF_THE_STORES = (
-    "stores", "clock", "placement", "enqueuer", "_waiting", "_pool", "_closing",
+    "stores", "clock", "placement", "enqueuer", "_waiting", "_pool", "_closing", "_file_places",
 )  # fmt: skip
 """Attributes of a client that depend on its stores and its clock."""
+
+
+EVERYWHERE = TierChoice(tables=True, files=True)
 
 
 class HasClient(Protocol):
@@ -54,17 +62,23 @@ class Client:
         tenant: str,
         limits: PayloadLimits,
         rules: Mapping[str, Rule] | None = None,
-        policies: Sequence[ArchivePolicy] = DEFAULT_POLICIES,
+        retention: Retention | None = None,
+        places: Mapping[str, str] | None = None,
         store_for: StoreFor | None = None,
     ) -> None:
         self.tenant = tenant
         self.limits = limits
         self.rules = dict(rules or {})  #: limits that the app itself declares
-        self.policies = tuple(policies)  #: which ended jobs are archived, and when
+        self.retention = retention or Retention()
+        self.policies = self.retention.effective()  #: which ended jobs leave the live tables, and when
+        self.places = dict(places or {})  #: URLs of the stores that hold only archive files
         self.registry = Registry()
         self.events = Events()
         self.hooks = Hooks()
         self.store_for = store_for
+        self.is_closed = False
+        #: returns the user's connection whose transaction a call without ``connection=`` joins, or None
+        self.open_transaction: Callable[[], object | None] | None = None
         self._lock = threading.Lock()
         self._is_view = False
         self._views: WeakSet[Client] = WeakSet()
@@ -79,7 +93,43 @@ class Client:
         self._waiting: dict[str, Waiter] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._closing: list[Callable[[], None]] = []
+        self._file_places: dict[tuple[str, str], ArchivePlace] = {}
         self.enqueuer = Enqueuer(self)
+
+    def configure(
+        self,
+        stores: Mapping[str, Store] | None,
+        *,
+        tenant: str | None,
+        limits: PayloadLimits,
+        rules: Mapping[str, Rule],
+        retention: Retention,
+        store_for: StoreFor | None,
+        places: Mapping[str, str] | None = None,
+    ) -> None:
+        """Change the settings. If stores are given, close the previous ones and use the new ones."""
+        self.tenant = self.tenant if tenant is None else tenant
+        self.limits, self.rules, self.store_for = limits, dict(rules), store_for
+        self.retention, self.policies = retention, retention.effective()
+        if stores is not None:
+            self.close()
+            self.is_closed = False
+            self.places = dict(places or {})
+            self._use(stores, self.clock)
+        else:
+            # These have cached the previous settings.
+            self.placement = Placement(self.stores, self.registry, self.tenant, store_for)
+            self.enqueuer = Enqueuer(self)
+
+    def end_services(self) -> None:
+        """Close the APIs and dashboards that use this client."""
+        while self._closing:
+            self._closing.pop()()
+
+    @property
+    def is_served(self) -> bool:
+        """Whether an API or a dashboard uses this client."""
+        return bool(self._closing)
 
     @contextmanager
     def override(self, stores: Mapping[str, Store], clock: Clock) -> Iterator[None]:
@@ -113,11 +163,62 @@ class Client:
 
     def store_name(self, name: str | None) -> str:
         """Return the name of this store, or of the one that calls address here."""
-        return self.placement.current() if name is None else self.placement.existing(name)
+        if name is None:
+            return self.placement.current()
+        if name in self.places:
+            raise BadSettings(
+                f"store {name!r} holds archive files only ({self.places[name]}); "
+                "give live jobs a database, such as sqlite:///jobs.db",
+                store=name,
+            )
+        return self.placement.existing(name)
 
     def store(self, name: str | None) -> Store:
         """Return the named store, or the one that calls address here."""
         return self.stores[self.store_name(name)]
+
+    def place(self, name: str) -> ArchivePlace:
+        """Return the place of archived jobs with the name of a store, or with the URL of a directory or a bucket.
+
+        Without a store ``archive``, that name stands for the jobs' own store.
+        """
+        url = self.places.get(name, name)
+        if is_file_url(url):
+            return self._file_place(url, self.store_name(None))
+        return StorePlace(self.store(None if name == ARCHIVE and ARCHIVE not in self.stores else name))
+
+    def _file_place(self, url: str, store: str) -> ArchivePlace:
+        """Return the files at a URL; the store has their catalogue."""
+        with self._lock:
+            found = self._file_places.get((url, store))
+            if found is None:
+                from tidemill.archive.files import FilePlace  # few processes need it
+
+                found = self._file_places[url, store] = FilePlace(url, self.stores[store])
+            return found
+
+    def archive_places(
+        self, choice: TierChoice = EVERYWHERE, *, store: str | None = None
+    ) -> list[ArchivePlace]:
+        """Return the places of archived jobs that a choice of tiers covers: tables first, then files.
+
+        The files are those of the app, of its policies, and of the catalogue. The jobs are those of ``store``.
+        """
+        name = self.store_name(store)
+        targets = [policy.to for policy in self.policies if policy.to is not None]
+        found: list[ArchivePlace] = []
+        if choice.tables:
+            stores = [self.stores[name]]
+            for target in (ARCHIVE, *targets):
+                if target in self.stores and not any(self.stores[target] is other for other in stores):
+                    stores.append(self.stores[target])
+            found += [StorePlace(store) for store in stores]
+        if choice.files:
+            urls = [*self.places.values(), *(target for target in targets if is_file_url(target))]
+            known = {parse_location(url).url for url in urls}
+            urls += [url for url in self.stores[name].archive_places() if url not in known]
+            found += [self._file_place(url, name) for url in dict.fromkeys(urls)]
+        return found
 
     @property
     def pin(self) -> datetime | None:
@@ -191,7 +292,7 @@ class Client:
             kept = self.archived(id, tenant=tenant, store=name)
             if kept is not None:
                 return read_archived(kept), name
-        raise JobNotFound(f"there is no job {id}", id=id)
+        raise JobNotFound(f"there is no job {id}{self._unrecorded()}", id=id)
 
     def search_order(self, store: str | None = None) -> tuple[str, ...]:
         """Return the stores in which a job is looked up: the named one, or all live ones."""
@@ -199,10 +300,24 @@ class Client:
             return (self.store_name(store),)
         return self.placement.nearest(self.store_name(None))
 
+    def _unrecorded(self) -> str:
+        """Return the reason why a job that existed may be gone: some tasks keep nothing of jobs that succeed."""
+        names = [task.name for task in self.registry if task.options.record is Record.NONE]
+        if not names:
+            return ""
+        more = f" and {len(names) - 3} more tasks" if len(names) > 3 else ""
+        return f"; completed jobs of {', '.join(names[:3])}{more} leave nothing behind (record='none')"
+
     def archived(self, id: UUID, *, tenant: str, store: str | None) -> ArchivedJob | None:
-        """Return the archived copy of a job, if any: from the store named ``archive``, else from the job's store."""
-        copies = (self.stores.get("archive") or self.store(store)).archived([id], tenant=tenant)
-        return copies[0] if copies else None
+        """Return the archived copy of a job, if any: from the archive tables, then from files."""
+        for place in self.archive_places(TierChoice(tables=True), store=store):
+            if copies := place.get([id], tenant=tenant):
+                return copies[0]
+        # Only now, because a file place may need a network.
+        for place in self.archive_places(TierChoice(files=True), store=store):
+            if copies := place.get([id], tenant=tenant):
+                return copies[0]
+        return None
 
     def at_close(self, act: Callable[[], None]) -> None:
         """Register a function that ``close`` calls first, for components that use the client in their own threads."""
@@ -210,6 +325,7 @@ class Client:
 
     def close(self) -> None:
         """Stop the threads and close the stores."""
+        self.is_closed = True
         self._end_threads()
         if not self._is_view:
             for store in self.stores.values():

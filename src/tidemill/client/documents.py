@@ -22,6 +22,7 @@ from tidemill.domain.archive_totals import LEASE as ARCHIVE
 from tidemill.domain.cluster import Lease, Worker, holder_of
 from tidemill.domain.estimate import eta_of, fraction_done, percent_done
 from tidemill.domain.job import ErrorInfo, Execution, JobRow, LogEntry
+from tidemill.domain.large_values import is_reference, read_reference
 from tidemill.domain.records import AuditRecord, Pause, Setting
 from tidemill.domain.retention import ArchivedJob
 from tidemill.domain.schedules import Definition, Fired
@@ -48,9 +49,17 @@ def error_document(error: ErrorInfo | None) -> dict[str, object] | None:
     return {"type": error.type, "message": error.message, "traceback": error.traceback}
 
 
+def blob_document(text: str | None) -> dict[str, object] | None:
+    """Return the document of a large value that is not in the row of its job; None for any other value."""
+    reference = read_reference(text)
+    if reference is None:
+        return None
+    return {"size": reference.size, "sha256": reference.sha256, "note": reference.refused}
+
+
 def plain(text: str | None) -> Any:
-    """Return a stored payload as plain data, or the text itself if it is not JSON."""
-    if text is None:
+    """Return a stored payload as plain data, or the text itself if it is not JSON. A reference has no data of its own."""
+    if text is None or is_reference(text):
         return None
     try:
         return from_json(text)
@@ -84,12 +93,14 @@ def job_document(job: JobRow, now: datetime) -> dict[str, object]:
         "queue": job.queue,
         "priority": job.priority,
         "args": plain(job.args),
+        "args_blob": blob_document(job.args),
         "run_at": created_at if job.run_at == job.created_at else instant(job.run_at),
         "created_at": created_at,
         "started_at": None if job.started_at is None else instant(job.started_at),
         "finished_at": None if job.finished_at is None else instant(job.finished_at),
         "expires_at": None if job.expires_at is None else instant(job.expires_at),
         "archived_at": None if job.archived_at is None else instant(job.archived_at),
+        "tier": job.tier,
         "timeout": None if job.timeout is None else job.timeout.total_seconds(),
         "attempt": job.attempt,
         "max_attempts": job.max_attempts,
@@ -106,6 +117,7 @@ def job_document(job: JobRow, now: datetime) -> dict[str, object]:
         "eta": None if progress is None else instant(eta_of(job, now)),
         "value": plain(job.result) if ended and state is JobState.COMPLETED else None,
         "output": plain(job.result) if ended and state is JobState.REVIEW_NEEDED else None,
+        "value_blob": blob_document(job.result) if ended else None,
         "error": None if job.error is None else error_document(job.error),
         "correlation_id": details.correlation_id or id,
         "trace_id": trace_id(details.headers),

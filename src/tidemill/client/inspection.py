@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from tidemill.client._base import StoreApi
 from tidemill.client.enqueue.options import CallOptions
-from tidemill.client.enqueue.routes import snapshot
+from tidemill.client.enqueue.writes import snapshot
 from tidemill.client.jobs.api import Origin, origin
 from tidemill.client.jobs.handle import Job
 from tidemill.client.jobs.why import Reason, explain
@@ -30,6 +30,7 @@ from tidemill.client.watch import Changes
 from tidemill.domain.cluster import Lease, Worker
 from tidemill.domain.filters import JobFilter
 from tidemill.domain.job import JobRow, LogEntry, levels_from
+from tidemill.domain.large_values import read_reference
 from tidemill.domain.limits import Rule
 from tidemill.domain.schedules import Definition, ScheduleRow
 from tidemill.domain.states import JobState
@@ -44,6 +45,7 @@ from tidemill.domain.stats import (
 )
 from tidemill.errors import TidemillError
 from tidemill.stores.base import SchemaStatus
+from tidemill.stores.large_values import stream
 from tidemill.tasks.task import Declared
 
 Outcome = tuple[datetime, UUID | None, JobState | None, str | None]
@@ -120,6 +122,14 @@ class Inspection(StoreApi):
         return StoreStatus(
             name, store.url, name == placement.default, name in placement.live, code, workers, waiting
         )
+
+    def payload(self, text: str) -> tuple[int, Iterator[bytes]]:
+        """Return the size and the content of a job's arguments or result, large ones in parts."""
+        reference = read_reference(text)
+        if reference is None:
+            data = text.encode()
+            return len(data), iter([data])
+        return reference.size, stream(self._store, reference)
 
     def live_jobs(self, ids: Collection[UUID], *, tenant: str) -> list[JobRow]:
         """Return the jobs with these ids that are not archived."""

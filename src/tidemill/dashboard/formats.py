@@ -48,12 +48,16 @@ def span(value: timedelta | float | None) -> str:
 
     >>> span(timedelta(milliseconds=12)), span(timedelta(seconds=75)), span(timedelta(hours=26)), span(None)
     ('12 ms', '1 min 15 s', '1 d 2 h', '–')
+    >>> span(timedelta(microseconds=300))
+    '<1 ms'
     """
     if value is None:
         return NONE
     seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
     if seconds < 0:
         return f"−{span(-seconds)}"
+    if 0 < seconds < 0.0005:
+        return "<1 ms"
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 10:

@@ -17,10 +17,12 @@ from tidemill.domain.access import Role
 from tidemill.domain.decide import Action, expected
 from tidemill.domain.estimate import eta_of, fraction_done
 from tidemill.domain.job import CHANGEABLE, JobRow, LogEntry
+from tidemill.domain.large_values import read_reference, size_words
 from tidemill.domain.stages import stages
 from tidemill.domain.states import ENDED, HELD
 from tidemill.domain.trace_context import trace_id
 from tidemill.errors import JobNotFound
+from tidemill.web.downloads import arguments_of, result_of
 
 pages = PageRoutes()
 
@@ -41,6 +43,18 @@ async def job(request: PageRequest) -> Response:
     before = request.query.whole_number("before", _END, most=_END)
     values = await request.read(_look, request, job, before)
     return request.render("job.html", **shown(request, job.row), **values)
+
+
+@pages.get("/jobs/{id}/args", role=Role.OPERATOR)
+async def arguments(request: PageRequest) -> Response:
+    """Download the arguments of a job."""
+    return arguments_of(request, await request.job_row())
+
+
+@pages.get("/jobs/{id}/value", role=Role.OPERATOR)
+async def value(request: PageRequest) -> Response:
+    """Download the result of a job."""
+    return result_of(request, await request.job_row())
 
 
 def _look(request: PageRequest, job: Handle[Any], before: int) -> dict[str, Any]:
@@ -94,6 +108,10 @@ def shown(request: PageRequest, row: JobRow) -> dict[str, Any]:
         "job": row,
         "args": args,
         "result": request.masked(plain(row.result)),
+        "large_args": read_reference(row.args),
+        "large_result": read_reference(row.result),
+        "sees_secrets": request.sees_secrets,
+        "size_words": size_words,
         "metadata": request.masked(dict(row.details.metadata)),
         "trace_id": trace_id(row.details.headers),
         "took": took(row, now),

@@ -132,6 +132,44 @@ async def delete(request: PageRequest) -> Response:
     return request.back("/jobs", f"Job {job.id} of task {job.task} is deleted.")
 
 
+@pages.post("/jobs/{id}/restore", role=Role.ADMIN)
+async def restore(request: PageRequest) -> Response:
+    """Put an archived job back into the live tables, and retry it if the form asks for that."""
+    job = await request.job()
+    retry = request.form.get("retry") == "1"
+    done = await request.act(request.app.archive.restore, [job.id], retry=retry, tenant=job.tenant)
+    if done.restored:
+        words = "The job is restored and pending again." if done.retried else "The job is restored."
+        return request.back(f"/jobs/{job.id}", words)
+    if done.live:
+        return request.back(f"/jobs/{job.id}", "The job is live already.", good=False)
+    return request.back(f"/jobs/{job.id}", "Its archived document is damaged or missing.", good=False)
+
+
+@pages.get("/jobs/{id}/erase", role=Role.ADMIN)
+async def ask_erase(request: PageRequest) -> Response:
+    """Ask for confirmation before a job is erased."""
+    refuse_to_look(request)
+    job = await request.job_row()
+    possible = job.state in ENDED
+    copies = ""
+    if possible:
+        found = await request.read(request.app.archive.erase, dry_run=True, ids=[job.id], tenant=job.tenant)
+        copies = ", ".join(f"{count} in {tier}" for tier, count in found.tiers.items())
+    return request.render("job_erase.html", job=job, possible=possible, copies=copies)
+
+
+@pages.post("/jobs/{id}/erase", role=Role.ADMIN)
+async def erase(request: PageRequest) -> Response:
+    """Erase a job in every tier."""
+    job = await request.job()
+    try:
+        await request.act(request.app.archive.erase, ids=[job.id], tenant=job.tenant)
+    except JobError as error:
+        return request.back(f"/jobs/{job.id}", _sentence(error.message), good=False)
+    return request.back("/jobs", f"Job {job.id} of task {job.task} is erased.")
+
+
 async def _done(
     request: PageRequest, act: Callable[..., Any], words: Callable[[], str], *args: Any, **how: Any
 ) -> Response:

@@ -34,6 +34,9 @@ _STATUSES = ", ".join(JobState)
 FAILED = [state.value for state in JobState if state in FAILURES]
 """The states of failed jobs, as query values."""
 
+TIERS = {"live": "live jobs", "tables": "and archive tables", "all": "and archive files"}
+"""The choices of tiers, each including those before it, as query values and in words."""
+
 LABELS = {
     "text": "text",
     "correlation_id": "correlation",
@@ -62,6 +65,7 @@ class FilterInput:
     wrong: dict[str, str]  #: error messages of the invalid conditions
     sort: str
     cursor: str | None
+    tiers: str = "live"  #: one of ``TIERS``
 
     @property
     def narrows(self) -> bool:
@@ -119,7 +123,15 @@ def read(fields: Fields, now: datetime) -> FilterInput:
     take("since", "created_after", lambda given: read_moment(given[0], now))
     take("until", "created_before", lambda given: read_moment(given[0], now))
     sort = "oldest" if fields.get("sort") == "oldest" else "newest"
-    return FilterInput(query, where, wrong, sort, fields.get("cursor"))
+    tiers = fields.get("tiers")
+    return FilterInput(
+        query,
+        where,
+        wrong,
+        sort,
+        fields.get("cursor"),
+        tiers if tiers is not None and tiers in TIERS else "live",
+    )
 
 
 def in_words(counts: dict[JobState, int]) -> str:

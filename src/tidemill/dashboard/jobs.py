@@ -50,6 +50,7 @@ async def jobs(request: PageRequest) -> Response:
         chosen_states=filter_input.query.get("status", []),
         tasks=registry.names(),
         queues=sorted({task.options.queue for task in registry} | {job.queue for job in rows}),
+        tiers=job_filter.TIERS,
         show_tenant=request.tenant == ALL_TENANTS,
     )
 
@@ -67,6 +68,7 @@ def look(
             limit=limit - len(rows),
             cursor=cursor,
             sort=filter_input.sort,
+            tiers=filter_input.tiers,
             tenant=request.tenant,
             # Otherwise a search would reveal masked values.
             text_in_args=request.sees_secrets,
@@ -75,7 +77,8 @@ def look(
         rows += [job.row for job in page.items]
         cursor = page.next
         full = cursor is None or len(rows) >= limit
-        if full or "text" not in filter_input.where or clock.monotonic() - began > PATIENCE:
+        scans = "text" in filter_input.where or filter_input.tiers != "live"
+        if full or not scans or clock.monotonic() - began > PATIENCE:
             break
     return rows, cursor
 
@@ -91,7 +94,8 @@ def row(request: PageRequest, job: JobRow) -> dict[str, Any]:
         "fraction": fraction_done(job) if running and progress and progress.fraction is not None else None,
         "message": progress.message if running and progress else None,
         "eta": eta_of(job, now),
-        "error": f"{job.error.type}: {job.error.message}" if job.error else None,
+        # The class without its module, which would fill most of the column.
+        "error": f"{job.error.type.rpartition('.')[2]}: {job.error.message}" if job.error else None,
     }
 
 

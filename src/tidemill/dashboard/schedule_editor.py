@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
+from zoneinfo import available_timezones
 
 from starlette.responses import Response
 
@@ -13,7 +15,6 @@ from tidemill.dashboard.form_state import UNITS, FormState, complaints, refuse_t
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.dashboard.schedules import preview, schedule_at
-from tidemill.dashboard.zone_names import zone_names
 from tidemill.domain.access import Role
 from tidemill.domain.schedules import Source
 from tidemill.errors import BadSchedule, TidemillError
@@ -143,3 +144,13 @@ async def _form(
         zones=zone_names(),
         tasks=request.app.registry.names(),
     )
+
+
+_ODD = ("posix/", "right/", "SystemV/", "Etc/", "posixrules", "localtime", "Factory")
+
+
+@lru_cache(maxsize=1)
+def zone_names() -> tuple[str, ...]:
+    """Return names such as ``Europe/Berlin``, sorted, with UTC first."""
+    names = sorted(name for name in available_timezones() if "/" in name and not name.startswith(_ODD))
+    return ("UTC", *names)

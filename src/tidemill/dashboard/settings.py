@@ -24,7 +24,7 @@ from tidemill.domain.access import Key, Role
 from tidemill.domain.alerts import PREFIX, Thresholds, read_thresholds
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.records import Setting
-from tidemill.errors import TidemillError, UsageError
+from tidemill.errors import ArchiveRunning, TidemillError, UsageError
 from tidemill.web.problems import Problem
 
 pages = PageRoutes()
@@ -42,20 +42,25 @@ EXPIRIES = {
 _ALERTS = {
     "failure_rate": "share of ended jobs that failed",
     "failure_sample": "minimum number of ended jobs for a failure rate",
-    "stuck_after": "seconds a job may be held",
+    "stuck_after": "seconds a job may run without progress",
     "queue_depth": "jobs waiting in one queue",
     "queue_age": "seconds the oldest job may wait",
     "orphans": "jobs of workers that are gone",
     "dead_letters": "newly dead-lettered jobs within an hour",
+    "lost_workers": "workers that crashed or lost their lease within 15 minutes",
     "leader_fresh": "seconds; a leader whose heartbeat is younger is alive",
     "leader_stuck": "seconds within which a leader should have done a duty",
 }
 
 _KEPT = {
     "memory": "completed jobs for 15 minutes, other ends for an hour, while a worker runs",
-    "sqlite": "ended jobs until they are archived or deleted",
-    "postgresql": "ended jobs until they are archived or deleted",
+    "sqlite": "ended jobs until retention archives them",
+    "postgresql": "ended jobs until retention archives them",
 }
+
+
+RUN_BUDGET = 10.0
+"""Seconds for an archive run that someone waits for."""
 
 
 class ThresholdRow(NamedTuple):
@@ -101,6 +106,18 @@ async def set_setting(request: PageRequest) -> Response:
     except UsageError as error:
         return await show(request, 422, typed=typed, wrong=error.message)
     return request.back("/settings", f"{typed['key']} is set; workers apply it within seconds.")
+
+
+@pages.post("/settings/archive", role=Role.ADMIN, everywhere=True)
+async def run_archive(request: PageRequest) -> Response:
+    """Archive due jobs now, for a few seconds at most."""
+    try:
+        done = await request.act(request.app.archive.run, budget=RUN_BUDGET)
+    except ArchiveRunning as error:
+        return request.back("/settings", f"{error.message}.", good=False)
+    jobs = "1 job was" if done.archived == 1 else f"{done.archived:,} jobs were"
+    more = "; more jobs are due, run it again" if done.more else ""
+    return request.back("/settings", f"{jobs} archived{more}.", good=not done.failed)
 
 
 @pages.get("/settings/unset", role=Role.SUPER_ADMIN, everywhere=True)
@@ -172,6 +189,7 @@ def _look(request: PageRequest) -> dict[str, Any]:
     rules = request.identity.role.allows(Role.SUPER_ADMIN)
     stored = request.app.control.settings() if whole else []
     return {
+        "retention": request.app.archive.status() if whole else None,
         "facts": _environment(request) if whole else _versions(),
         "thresholds": _thresholds(stored) if whole else None,
         "settings": [SettingRow(setting, shown_value(setting)) for setting in stored]
@@ -235,7 +253,7 @@ def _environment(request: PageRequest) -> dict[str, str]:
         rows["Schema"] = f"version {schema.version} of {schema.wanted}{behind}"
     except TidemillError as error:
         rows["Schema"] = error.message
-    rows["Keeps"] = _KEPT.get(kind, "ended jobs until they are archived or deleted")
+    rows["Keeps"] = _KEPT.get(kind, "ended jobs until retention archives them")
     rows["Tasks known here"] = f"{len(request.app.registry):,}"
     return rows
 

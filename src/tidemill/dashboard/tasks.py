@@ -88,7 +88,8 @@ async def show(request: PageRequest, name: str, form: FormState) -> Response:
 def _look(request: PageRequest, crowd: UnfinishedCounts, ends: EndedGroups, name: str) -> dict[str, Any]:
     inspection, registry = request.inspection, request.app.registry
     declared = registry.get(name) if name in registry else None
-    lately = inspection.latest_ends(name, tenant=request.tenant, limit=LATEST)
+    latest = inspection.latest_ends(name, tenant=request.tenant, limit=LATEST)
+    lately = sorted(latest, key=lambda job: job.finished_at, reverse=True)
     counts = crowd.counts.get(name, {})
     ended = next((row for row in ends.rows if row.name == name), None)
     pause = {(pause.kind, pause.name): pause for pause in request.app.control.pauses()}.get(

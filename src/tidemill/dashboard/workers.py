@@ -20,6 +20,7 @@ from tidemill.domain import alerts
 from tidemill.domain.access import Role
 from tidemill.domain.alerts import AlertInput, LeaderFact
 from tidemill.domain.cluster import Lease, Worker, holder_of
+from tidemill.domain.job import JobRow
 from tidemill.domain.states import ENDED
 from tidemill.domain.stats import HeldRow
 from tidemill.errors import LeaseNotFound, WorkerNotFound
@@ -162,6 +163,10 @@ def _look(request: PageRequest) -> dict[str, Any]:
     }
 
 
+def _ended_at(job: JobRow) -> datetime:
+    return job.finished_at or job.created_at
+
+
 def _look_at(request: PageRequest, id: UUID) -> dict[str, Any]:
     at, workers = request.inspection.now(), request.inspection.workers()
     matching = [worker for worker in workers if worker.id == id]
@@ -177,7 +182,7 @@ def _look_at(request: PageRequest, id: UUID) -> dict[str, Any]:
         "seat": seat,
         "did": next((row for row in did.rows if row.worker == id), None),
         "lately": LATELY,
-        "ended": [job for job in ended if job.worker == id][:20],
+        "ended": sorted((job for job in ended if job.worker == id), key=_ended_at, reverse=True)[:20],
         "newest": NEWEST,
         "leases": [
             row

@@ -16,7 +16,7 @@ from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.schedule_rules import Cron, Every
 from tidemill.domain.states import ENDED, JobState
-from tidemill.engine.duties.retention import Retention
+from tidemill.engine.duties.removal import DropEnded
 
 TENANTS = ("acme", "globex")
 KEPT = timedelta(minutes=15)
@@ -86,7 +86,7 @@ def make_work(every_kind: bool = False) -> int:
 def tidy() -> int:
     """Delete jobs and fires that ended a while ago, so that the demo does not grow without bound."""
     app.store.purge_fires(app.clock.now() - KEPT, limit=1_000)
-    return Retention(app.store, _policies)().items
+    return DropEnded(app.store, _policies)().items
 
 
 app.schedule(make_work, Every(timedelta(seconds=2)), key="a-little-work", misfire="skip")

@@ -81,6 +81,13 @@ class LeaderFact(NamedTuple):
     active_at: datetime | None
 
 
+class MismatchFact(NamedTuple):
+    """An archive policy whose latest run found copies that differ from what was written."""
+
+    policy: str
+    since: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class AlertInput:
     """The facts. A stuck job is given by its last sign of progress, an orphan by its worker's last heartbeat."""
@@ -98,6 +105,7 @@ class AlertInput:
     enabled: bool = True
     paused_at: datetime | None = None  #: since when all queues are paused
     leaders: tuple[LeaderFact, ...] = ()
+    mismatches: tuple[MismatchFact, ...] = ()
 
 
 def read_thresholds(
@@ -252,6 +260,15 @@ def _leaders(inputs: AlertInput, limits: Thresholds) -> Iterator[Alert]:
             )
 
 
+def _mismatches(inputs: AlertInput, _: Thresholds) -> Iterator[Alert]:
+    for mismatch in inputs.mismatches:
+        text = (
+            f"archive policy {mismatch.policy} read back copies that differ from what it wrote, and deleted nothing;"
+            " check the store of the archive, then run tidemill archive run"
+        )
+        yield Alert("archive_mismatch", Severity.CRITICAL, text, 1, 0, mismatch.policy, mismatch.since)
+
+
 def _span(window: timedelta) -> str:
     """A window as it reads after "in the last".
 
@@ -281,4 +298,4 @@ def _first(instants: Iterable[datetime | None]) -> datetime | None:
     return min((instant for instant in instants if instant is not None), default=None)
 
 
-_CHECKS = (_failure_rate, _stuck, _depth, _workers, _lost, _orphans, _dead, _leaders)
+_CHECKS = (_failure_rate, _stuck, _depth, _workers, _lost, _orphans, _dead, _leaders, _mismatches)

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from tidemill.domain.bounds import LONGEST
 from tidemill.domain.job import Claim, Details, JobRow, Move, Transition
+from tidemill.domain.large_values import read_reference
 from tidemill.domain.misfits import delay_of, reason_of
 from tidemill.domain.outcome import (
     Cancelled,
@@ -76,8 +77,8 @@ def stored_policy(policy: Policy, details: Details) -> Policy:
 def decide(claim: Claim, outcome: Outcome, policy: Policy, now: datetime, jitter: float) -> Transition:
     """The transition of a held job. The caller draws ``jitter`` in [0, 1); ``now`` is used only to judge expiry."""
     match outcome:
-        case Succeeded():
-            return COMPLETED
+        case Succeeded(result):
+            return completed(result)
         case Cancelled(reason):
             return Transition(_S.CANCELLED, _E.CANCELLED, reason or claim.cancel_reason or "cancelled")
         case ReviewRequested(reason):
@@ -99,6 +100,15 @@ def decide(claim: Claim, outcome: Outcome, policy: Policy, now: datetime, jitter
             return _misfit(claim, outcome, now)
         case _:
             assert_never(outcome)
+
+
+def completed(result: str | None) -> Transition:
+    """The transition of a successful job; the reason records that its result was too large to keep."""
+    reference = read_reference(result)
+    if reference is None or reference.refused is None:
+        return COMPLETED
+    why = f"completed, but its result of {reference.size:,} bytes was not kept: {reference.refused}"
+    return Transition(_S.COMPLETED, _E.SUCCEEDED, why)
 
 
 def _timed_out(claim: Claim, outcome: TimedOut, policy: Policy, now: datetime, jitter: float) -> Transition:

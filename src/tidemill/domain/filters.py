@@ -72,6 +72,7 @@ class JobFilter:
     text: str | None = None  #: searched in the id, task name, tags, arguments and error; see ``Needle``
     text_in_args: bool = True  #: whether to search the arguments
     look: int = LOOK  #: how many jobs one page scans for the text or the id suffix
+    tiers: frozenset[str] = frozenset()  #: of archived jobs; live jobs have none
     id_suffix: str | None = None  #: last hexadecimal digits of the id, without dashes
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from tidemill.domain.record import Keep
 from tidemill.domain.states import HELD, RELEASED, ExecutionState, JobState, allowed
 from tidemill.errors import BadFilter, IllegalTransition
 
@@ -162,6 +163,7 @@ class Finish(NamedTuple):
     then: tuple[NewJob, ...] = ()  #: enqueued in the same transaction if the job completes
     #: Audit entries about jobs of ``then``; each is written if its job is.
     audit: tuple[tuple[UUID, AuditEntry], ...] = ()
+    keep: Keep = Keep.ALL  #: the rows that stay
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +323,8 @@ class JobRow:
     details: Details = NO_DETAILS
     #: When it left the live tables; None for a live job. Live tables do not store it.
     archived_at: datetime | None = None
+    #: The archive tier of an archived job; None for a live job.
+    tier: str | None = None
 
 
 def job_of(claim: Claim, details: Details = NO_DETAILS, started_at: datetime | None = None) -> JobRow:

@@ -22,12 +22,12 @@ TaskData = Mapping[str, object]
 
 OPTIONS = (
     "queue", "priority", "timeout", "retry", "tags", "metadata", "reference", "correlation_id", "expires", "audit",
-    "jitter",
+    "jitter", "record",
 )  # fmt: skip
 """Options that a schedule or a definition may set for its jobs."""
 
 REFUSED = {
-    "tier": "a job has no tier of its own; give it to an archive policy: App(archive=[ArchivePolicy(…, tier=…)])",
+    "tier": "a job has no tier of its own; give it to an archive policy: App(retention=[ArchivePolicy(…, tier=…)])",
     "notifications": "Tidemill sends no notifications yet; subscribe to events in code: @app.events.on('job.finished')",
 }
 """Options that older releases stored without any effect, and what to use instead. Stored values still load."""
@@ -128,7 +128,7 @@ def request(
         if isinstance(retry, Mapping)
         else task_data.get("max_attempts", DEFAULT_MAX_ATTEMPTS)
     )
-    stored = {name: options[name] for name in ("retry", "audit") if options.get(name) is not None}
+    stored = {name: options[name] for name in ("retry", "audit", "record") if options.get(name) is not None}
     if task_data.get("orphans") not in (None, "requeue"):
         stored["orphans"] = task_data["orphans"]
     reference = options.get("reference")

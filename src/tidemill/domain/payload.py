@@ -11,6 +11,8 @@ KIB = 1024
 DEFAULT_ARGS_LIMIT = 256 * KIB
 DEFAULT_RESULT_LIMIT = 256 * KIB
 CEILING = 1024 * KIB
+DEFAULT_MAX = 64 * KIB * KIB
+HIGHEST_MAX = 512 * KIB * KIB
 ERROR_MESSAGE_LENGTH = 2_000
 TRACEBACK_LENGTH = 4_000
 ERROR_TYPE_LENGTH = 200
@@ -19,34 +21,53 @@ _CUT = "…"
 
 @dataclass(frozen=True, slots=True)
 class PayloadLimits:
-    """Maximum bytes of JSON for arguments and results; both are capped at 1 MiB."""
+    """Maximum bytes of JSON in the row of a job, and the maximum beyond which a value is refused."""
 
     args: int = DEFAULT_ARGS_LIMIT
     result: int = DEFAULT_RESULT_LIMIT
+    max_args: int = DEFAULT_MAX
 
     def __post_init__(self) -> None:
         for name, value in (("args", self.args), ("result", self.result)):
             if not 1 <= value <= CEILING:
                 raise BadSettings(f"the payload limit for {name} is {value}; give 1 to {CEILING} bytes")
+        check_max("max_args", self.max_args)
 
     def check_args(self, task: str, text: str) -> None:
-        _check(task, "arguments", text, self.args)
+        """Refuse arguments that do not fit into a row, such as those of a schedule."""
+        if (size := size_of(text)) > self.args:
+            raise PayloadTooLarge(
+                f"the arguments of task {task} are {size:,} bytes, and the limit is {self.args:,}; "
+                "store the data elsewhere and pass a reference, or raise App(args_limit=…), 1 MiB at most",
+                task=task,
+                size=size,
+                limit=self.args,
+            )
 
-    def check_result(self, task: str, text: str) -> None:
-        _check(task, "result", text, self.result)
+    def is_large(self, task: str, text: str) -> bool:
+        """Whether arguments do not fit into a row. Those beyond ``max_args`` raise ``PayloadTooLarge``."""
+        size = size_of(text)
+        if size > max(self.args, self.max_args):
+            raise PayloadTooLarge(
+                f"the arguments of task {task} are {size:,} bytes, and the limit is {self.max_args:,}; "
+                "store the data elsewhere and pass a reference, or raise App(max_args=…)",
+                task=task,
+                size=size,
+                limit=self.max_args,
+            )
+        return size > self.args
 
 
-def _check(task: str, what: str, text: str, limit: int) -> None:
+def check_max(name: str, value: object) -> None:
+    """Check a maximum size of values outside the rows of jobs."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= HIGHEST_MAX:
+        raise BadSettings(f"{name} is {value!r}; give 1 to {HIGHEST_MAX:,} bytes", option=name)
+
+
+def size_of(text: str) -> int:
+    """The bytes of a text in UTF-8."""
     # ASCII text has as many bytes as characters, so the common payload need not be encoded.
-    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
-    if size > limit:
-        raise PayloadTooLarge(
-            f"the {what} of task {task} {'is' if what == 'result' else 'are'} {size:,} bytes, and the limit is {limit:,}; "
-            "store the data elsewhere and pass a reference, or raise the limit (1 MiB at most)",
-            task=task,
-            size=size,
-            limit=limit,
-        )
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def clip(text: str, length: int, *, keep_end: bool = False) -> str:

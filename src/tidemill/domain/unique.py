@@ -15,6 +15,7 @@ from tidemill.domain.job import UniqueHold
 from tidemill.errors import BadSettings
 
 OnConflict = Literal["return", "replace", "extend", "raise"]
+OnFailed = Literal["return", "retry"]
 _ON_CONFLICT = ("return", "replace", "extend", "raise")
 
 
@@ -23,13 +24,15 @@ class Unique:
     """At most one job per key. ``by`` names the arguments that form the key; empty means all of them.
 
     A job holds its key while it is in one of ``states`` ("pending": until a worker claims it; "live": until it ends), and for
-    ``within`` after it was enqueued, whichever is longer.
+    ``within`` after it was enqueued, whichever is longer. With ``failed="retry"`` a call that finds a holder without a result
+    (it failed, or was cancelled) runs that job again, so that the window caches results only.
     """
 
     by: tuple[str, ...] = ()
     within: timedelta | None = None
     states: Literal["pending", "live"] = "live"
     on_conflict: OnConflict = "return"
+    failed: OnFailed = "return"
 
     if TYPE_CHECKING:
 
@@ -39,6 +42,7 @@ class Unique:
             within: Duration | None = None,
             states: Literal["pending", "live"] = "live",
             on_conflict: OnConflict = "return",
+            failed: OnFailed = "return",
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -59,6 +63,11 @@ class Unique:
                 f"Unique: on_conflict is {self.on_conflict!r}; choose one of {', '.join(_ON_CONFLICT)}"
             )
 
+        if self.failed not in ("return", "retry"):
+            raise BadSettings(f"Unique: failed is {self.failed!r}; choose 'return' or 'retry'")
+        if self.failed == "retry" and self.on_conflict != "return":
+            raise BadSettings("Unique: failed='retry' needs on_conflict='return'")
+
     def words(self) -> str:
         """A short description of the rule.
 
@@ -68,7 +77,8 @@ class Unique:
         by = ", ".join(self.by) or "all arguments"
         until = "until a worker claims the job" if self.states == "pending" else "until the job ends"
         within = "" if self.within is None else f" and for {span_words(self.within)}"
-        return f"by {by}, {until}{within}, on conflict: {self.on_conflict}"
+        failed = "" if self.failed == "return" else ", failed: retry"
+        return f"by {by}, {until}{within}, on conflict: {self.on_conflict}{failed}"
 
     def hold(self, task: str, args: Mapping[str, object]) -> UniqueHold:
         """The key for these arguments.

@@ -44,6 +44,10 @@ def _apps_in(value: Any, kind: type[Any]) -> Iterator[Any]:
     if isinstance(app, kind):
         yield app
         return
+    extensions = getattr(value, "extensions", None)  # of a Flask application
+    if isinstance(extensions, dict) and isinstance(extensions.get("tidemill"), kind):
+        yield extensions["tidemill"]
+        return
     routes = getattr(value, "routes", None)
     for route in routes if isinstance(routes, list) else ():
         if (inner := getattr(route, "app", None)) is not None:

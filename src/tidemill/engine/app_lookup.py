@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
+from tidemill.archive.duty import RetentionDuty
 from tidemill.clock import Clock
 from tidemill.engine.app_factories import apps_in, call_factory, is_factory
 from tidemill.engine.completion import Connections
@@ -65,6 +66,8 @@ class Application(Protocol):
 
     @property
     def live_stores(self) -> tuple[str, ...]: ...
+
+    def retention_duty(self) -> RetentionDuty | None: ...
 
     def declare_limits(self) -> None: ...
 
@@ -158,6 +161,16 @@ def _app_class() -> type[Any]:
 # From a name to an app --------------------------------------------------------------------------------------------------
 
 
+def _hint(where: str) -> str:
+    """Advice for a name that has a dot where the colon belongs.
+
+    >>> _hint("shop.app"), _hint("shop:app"), _hint("shop")
+    ('; an app in module shop is written shop:app', '', '')
+    """
+    module, dot, attribute = where.rpartition(".")
+    return f"; an app in module {module} is written {module}:{attribute}" if dot and ":" not in where else ""
+
+
 def _imported(name: str, where: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
@@ -169,7 +182,7 @@ def _imported(name: str, where: str) -> ModuleType:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             raise BadSettings(
                 f"there is no module {error.name!r}, named by {where!r}; searched {here} and the directories where Python finds "
-                f"its packages",
+                f"its packages{_hint(where)}",
                 app=where,
             ) from None
         raise BadSettings(

@@ -10,9 +10,11 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
-from tidemill.domain.decide import COMPLETED
+from tidemill.domain.decide import COMPLETED, completed
 from tidemill.domain.job import Claim, Finish, LogEntry, ProgressReport
-from tidemill.domain.payload import PayloadLimits
+from tidemill.domain.large_values import BlobKey, BlobReference, spilled
+from tidemill.domain.payload import size_of
+from tidemill.domain.record import Keep, Record, rows_kept
 from tidemill.engine.follow_ups import FollowUps
 from tidemill.errors import LeaseLost, UsageError
 from tidemill.tasks.task import Declared
@@ -28,6 +30,9 @@ class Completable(Protocol):
 
     @property
     def claim(self) -> Claim: ...
+
+    @property
+    def record(self) -> Record: ...
 
     @property
     def connections(self) -> Connections | None: ...
@@ -67,10 +72,13 @@ def connections_of(job: Completable) -> Connections:
 
 def completion(job: Completable, following: FollowUps, result: object) -> Finish:
     """The write for the user's connection."""
-    text = dump_result(job.declared, result)
+    text = dump_result(job.declared, result, job.claim)
     then, audit = following.close(COMPLETED_ALREADY)
     following.result = text
-    return Finish(job.claim, COMPLETED, text, None, job.completing(), 0.0, then, audit)
+    keep = rows_kept(job.record, COMPLETED.state, job.claim.token)
+    kept = None if keep is Keep.NOTHING else text
+    transition = completed(kept)
+    return Finish(job.claim, transition, kept, None, job.completing(), 0.0, then, audit, keep)
 
 
 def check_held(id: UUID, held: bool) -> None:
@@ -79,16 +87,22 @@ def check_held(id: UUID, held: bool) -> None:
         raise LeaseLost(f"job {id} is no longer held by this worker; roll your transaction back", id=id)
 
 
-def dump_result(declared: Declared, value: Any) -> str:
-    """A result as JSON, checked against the task's type and limit."""
+def dump_result(declared: Declared, value: Any, claim: Claim) -> str:
+    """A result as JSON, checked against the task's type; one that is too large for the row becomes a reference."""
     text = declared.result.dump(value)
     # A shorter text fits, whatever its characters are: UTF-8 uses at most four bytes for each.
-    if len(text) * 4 > declared.options.result_limit:
-        check_result_size(declared, text)
-    return text
+    return fitted(declared, text, claim) if len(text) * 4 > declared.options.result_limit else text
 
 
-def check_result_size(declared: Declared, text: str) -> None:
-    """Raise ``PayloadTooLarge`` for a result beyond the task's limit."""
-    options = declared.options
-    PayloadLimits(result=options.result_limit).check_result(options.name, text)
+def fitted(declared: Declared, text: str, claim: Claim) -> str:
+    """The result for the row of its job: itself, a reference to it, or a note that it is not kept."""
+    options, size = declared.options, size_of(text)
+    if size <= options.result_limit:
+        return text
+    if options.large_results == "refuse":
+        refused = f"the limit is {options.result_limit:,} bytes (result_limit), and large_results is 'refuse'"
+    elif size > options.max_result:
+        refused = f"the limit is {options.max_result:,} bytes (max_result)"
+    else:
+        return spilled(text, BlobKey(claim.id, claim.token))
+    return BlobReference(size, refused=refused).text()

@@ -15,8 +15,10 @@ from types import TracebackType
 from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID
 
+from tidemill.clock import Clock
 from tidemill.domain.bounds import MOST_CHECKPOINT, check_key, check_size, check_text
 from tidemill.domain.job import LEVELS, JobRow, LogEntry, Progress
+from tidemill.domain.large_values import SpilledText
 from tidemill.domain.payload import clip, cut
 from tidemill.engine.completion import Completable, check_held, completion, connections_of
 from tidemill.engine.follow_ups import Block, FollowUps
@@ -34,6 +36,7 @@ DETAILS_SIZE = 16 * 1024
 """Maximum bytes of a log line's details as JSON."""
 
 _ZERO = timedelta(0)
+_CREATING = threading.Lock()
 
 
 class Outlet(Completable, Protocol):
@@ -62,6 +65,19 @@ class Outlet(Completable, Protocol):
 
     def now(self) -> datetime: ...
 
+    @property
+    def is_private(self) -> bool:
+        """Whether only this process can reach the store."""
+        ...
+
+    def spill(self, value: SpilledText) -> str:
+        """Store a large result, and return the reference to it."""
+        ...
+
+    def fetch(self, text: str) -> str:
+        """Read the value that a reference stands for."""
+        ...
+
 
 class Enqueueable(Protocol[P, J_co]):
     """A task that can be enqueued: ``@app.task``, or its ``using(…)``."""
@@ -88,17 +104,36 @@ class Context:
     """The API of a running job for its own task. Every execution has a new one."""
 
     __tidemill_context__: ClassVar[bool] = True
-    __slots__ = ("_job", "_lock", "_progress", "_stages", "_started_at", "following", "outlet")
+    __slots__ = (
+        "_began",
+        "_clock",
+        "_job",
+        "_own_lock",
+        "_progress",
+        "_stages",
+        "_started_at",
+        "following",
+        "outlet",
+    )
 
-    def __init__(self, job: JobRow | Callable[[], JobRow], outlet: Outlet) -> None:
+    def __init__(
+        self,
+        job: JobRow | Callable[[], JobRow],
+        outlet: Outlet,
+        clock: Clock | None = None,
+        began: float = 0.0,
+    ) -> None:
+        """The execution began at this reading of the monotonic clock; without a clock, it begins now."""
         # Workers create tens of thousands of contexts per second, and most tasks never use them. So every part is
         # created lazily.
         self._job = job
         self.outlet = outlet
-        self._started_at = outlet.now()
-        self._lock = threading.Lock()
+        self._clock = clock
+        self._began = began
+        self._started_at = outlet.now() if clock is None else None
+        self._own_lock: threading.Lock | None = None
         self._progress: Progress | None = None
-        self._stages: list[_Stage] = []
+        self._stages: tuple[_Stage, ...] = ()
         #: created by the first ``then``, ``transaction`` or ``complete``
         self.following: FollowUps | None = None
 
@@ -113,6 +148,14 @@ class Context:
         return job
 
     @property
+    def _lock(self) -> threading.Lock:
+        lock = self._own_lock
+        if lock is None:
+            with _CREATING:
+                lock = self._own_lock = self._own_lock or threading.Lock()
+        return lock
+
+    @property
     def job_id(self) -> UUID:
         """The job's id."""
         return self.job.id
@@ -120,7 +163,16 @@ class Context:
     @property
     def deadline(self) -> datetime | None:
         """When the execution reaches its timeout; None if it has none."""
-        return _later(self._started_at, self.job.timeout)
+        timeout = self.job.timeout
+        return None if timeout is None else _later(self._start(), timeout)
+
+    def _start(self) -> datetime:
+        """When this execution began."""
+        started_at = self._started_at
+        if started_at is None:
+            age = 0.0 if self._clock is None else self._clock.monotonic() - self._began
+            started_at = self._started_at = self.outlet.now() - timedelta(seconds=age)
+        return started_at
 
     @property
     def attempt(self) -> int:
@@ -383,17 +435,17 @@ class _Stage:
         context = self._context
         with context._lock:
             if enter:
-                context._stages.append(self)
+                context._stages = (*context._stages, self)
             else:
-                context._stages = [stage for stage in context._stages if stage is not self]
+                context._stages = tuple(stage for stage in context._stages if stage is not self)
             name = context._stage_name()
             context._progress = replace(context._so_far(), stage=name, at=context.outlet.now())
             context.outlet.report(context._progress)
 
 
-def _later(now: datetime, timeout: timedelta | None) -> datetime | None:
+def _later(now: datetime, timeout: timedelta) -> datetime | None:
     try:
-        return None if timeout is None else now + timeout
+        return now + timeout
     except OverflowError:
         return None
 

@@ -11,12 +11,14 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from random import Random
 from types import TracebackType
 from typing import NamedTuple, Self
 from uuid import UUID
 
+from tidemill.archive.duty import RetentionDuty, RetentionThread
 from tidemill.clock import Clock
 from tidemill.domain.cluster import CancelRequest, Coordination, Worker, holder_data
 from tidemill.domain.decide import DEFAULT_POLICY, Policy, stored_policy
@@ -25,10 +27,11 @@ from tidemill.domain.job_requests import TaskData
 from tidemill.domain.liveness import confirm_after, holds_for
 from tidemill.domain.outcome import Released
 from tidemill.domain.releases import CONFIRM
+from tidemill.domain.retention import ArchivePolicy
 from tidemill.engine.app_lookup import refuse_while_importing
 from tidemill.engine.completion import Connections
 from tidemill.engine.duties import LocalFireHooks, Reclaim, batch_of, duties_here, usual_duties
-from tidemill.engine.duties.retention import MEMORY_RETENTION
+from tidemill.engine.duties.removal import MEMORY_RETENTION
 from tidemill.engine.duties.settle import Settle
 from tidemill.engine.duty import Done, Duties, Duty
 from tidemill.engine.exchange.held_job import LEASE_LOST
@@ -37,8 +40,8 @@ from tidemill.engine.heartbeat import HeartbeatThread
 from tidemill.engine.listener import WakeupListener
 from tidemill.engine.node import host_name, machine_name, process_name, release_here
 from tidemill.engine.runner.code_check import CodeCheck
-from tidemill.engine.runner.fence import Fence
 from tidemill.engine.runner.runner import Runner
+from tidemill.engine.runner.watchdog import Fence
 from tidemill.engine.worker_settings import WorkerSettings, fitted
 from tidemill.errors import StoreError, UsageError
 from tidemill.ids import new_id
@@ -75,6 +78,7 @@ class EmbeddedWorker:
         connections: Connections | None = None,
         prepare: Callable[[], object] | None = None,
         confirm: Callable[[], None] | None = None,
+        retention: RetentionDuty | None = None,
         store_name: str | None = None,
     ) -> None:
         self._store_name = store_name
@@ -84,6 +88,8 @@ class EmbeddedWorker:
         self._events, self._hooks, self._app_path = events, hooks, app_path
         self._code_check = CodeCheck(store, registry)
         self._connections = connections
+        self._retention = retention
+        self._archiver: RetentionThread | None = None
         self._lock = threading.Lock()
         self._runner: Runner | None = None
         self._fence: Fence | None = None
@@ -92,6 +98,11 @@ class EmbeddedWorker:
         self._over = False
 
     # Lifecycle --------------------------------------------------------------------------------------------------------
+
+    @property
+    def is_running(self) -> bool:
+        """Whether this worker was started and not stopped."""
+        return self._parts is not None and not self._over
 
     def start(self) -> Self:
         """Start working. Raises if the store cannot be used."""
@@ -111,6 +122,9 @@ class EmbeddedWorker:
         self._here.start()
         for part in self._parts:
             part.start()
+        if self._retention is not None:
+            self._archiver = RetentionThread(self._retention)
+            self._archiver.start()
         return self
 
     def _heart(self) -> HeartbeatThread:
@@ -151,7 +165,7 @@ class EmbeddedWorker:
                 random,
                 batch=batch,
                 reclaim=reclaim,
-                retention=MEMORY_RETENTION if self._store.url.startswith("memory") else (),
+                retention=self._drops(),
                 task_data_of=self._task_data_of,
                 fire_hooks=LocalFireHooks(self._hooks, self._events),
             ),
@@ -162,6 +176,10 @@ class EmbeddedWorker:
             listener=listener,
             describe=lambda: holder_data(process_name(), self._own()),
         )
+
+    def _drops(self) -> Sequence[ArchivePolicy]:
+        """Return what is deleted from a store that keeps nothing after a restart anyway."""
+        return MEMORY_RETENTION if self._retention is None and self._store.url.startswith("memory") else ()
 
     def duties_here(self, listener: WakeupListener | None) -> Duties:
         """Return the duties that every node performs for itself, whether or not it is the leader."""
@@ -249,6 +267,8 @@ class EmbeddedWorker:
         if runner is None or parts is None or over:
             return
         heart, duties, listener = parts
+        if self._archiver is not None:
+            self._archiver.close()
         duties.close()
         if self._here is not None:
             self._here.close()
@@ -293,12 +313,23 @@ class EmbeddedWorker:
                     runner.rest(left)
                 duties.run_once()
                 self._work_off(runner, ends)
+            self._archive(ends)
         finally:
             runner.stop(0.0)
             heart.remove(runner.worker)
             heart.close()
         stats = runner.stats()
         return Tick(stats.done - stats.handed_back, stats.errors)
+
+    def _archive(self, ends: float) -> None:
+        """Perform an archive run if one is due and time is left."""
+        left = ends - self._clock.monotonic()
+        if self._retention is None or left <= 0:
+            return
+        try:
+            self._retention.step(budget=timedelta(seconds=left))
+        except StoreError as error:
+            _log.warning("cannot archive jobs now: %s", error)
 
     def _next_look(self, duties: Duties) -> float | None:
         """Perform the duties once.

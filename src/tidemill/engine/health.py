@@ -149,5 +149,5 @@ class _Answer(BaseHTTPRequestHandler):
     def version_string(self) -> str:
         return "tidemill"
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the base class prescribes the name)
+    def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: probes arrive every few seconds."""

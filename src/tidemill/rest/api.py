@@ -16,6 +16,7 @@ from starlette.routing import Route
 from tidemill.rest import (
     api_docs,
     archive,
+    archive_changes,
     audit,
     config,
     definitions,
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 
 MODULES = (
     job_creation, job_bulk, tick, job_lookup, job_actions, events, tasks, definitions, schedules, queues, pauses, workers,
-    config, archive, audit, keys, stats, stores, health, api_docs,
+    config, archive, archive_changes, audit, keys, stats, stores, health, api_docs,
 )  # fmt: skip
 """The route modules. Modules with literal paths precede those with a placeholder in the same place."""
 

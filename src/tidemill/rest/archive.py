@@ -21,6 +21,8 @@ from tidemill.rest.routes import Routes
 
 routes = Routes("archive")
 
+_INSIDE = "Inside the documents, so a page reads up to 2,000 of them and may hold fewer items than requested."
+
 
 class ArchiveQuery(QueryModel):
     """Filter and page of archived jobs."""
@@ -33,9 +35,30 @@ class ArchiveQuery(QueryModel):
     parent_id: UUID | None = None
     created_after: Instant | None = None
     created_before: Instant | None = None
+    reference: str | None = Field(
+        None, pattern=r"^[^:]+:.*$", description="As `kind:id`. " + _INSIDE, examples=["user:42"]
+    )
+    tag: str | None = Field(None, description=_INSIDE)
+    metadata: list[Annotated[str, Field(pattern=r"^[^=]+=.*$")]] = Field(
+        [], max_length=20, description="As `key=value`; may be repeated. " + _INSIDE
+    )
+    tiers: list[Annotated[str, Field(min_length=1)]] = Field(
+        [], max_length=20, description="Names of tiers, or `tables`; default: all. May be repeated."
+    )
     sort: Literal["newest", "oldest"] = "newest"
     limit: Limit = 100
     cursor: Cursor = None
+
+    def conditions(self) -> dict[str, Any]:
+        """Return the arguments of ``app.archive.search``."""
+        left_out = {"tenant", "sort", "limit", "cursor", "tiers"}
+        conditions = self.model_dump(exclude=left_out, exclude_defaults=True)
+        if self.reference is not None:
+            kind, _, id = self.reference.partition(":")
+            conditions["reference"] = (kind, id)
+        if self.metadata:
+            conditions["metadata"] = dict(pair.split("=", 1) for pair in self.metadata)
+        return conditions
 
 
 class ArchivedDocument(Document):
@@ -61,14 +84,14 @@ class ArchivedDocument(Document):
 async def search_archive(request: ApiRequest) -> Response:
     """List archived jobs."""
     query: ArchiveQuery = request.query
-    where = query.model_dump(exclude={"tenant", "sort", "limit", "cursor"}, exclude_defaults=True)
     page = await request.read(
         request.app.archive.search,
         limit=query.limit,
         cursor=query.cursor,
         sort=query.sort,
+        tiers=query.tiers or "all",
         tenant=request.tenant,
-        **where,
+        **query.conditions(),
     )
     return request.page([_shown(request, job) for job in page.items], page.next)
 
@@ -129,6 +152,99 @@ async def run_archive(request: ApiRequest) -> Response:
         budget=timedelta(seconds=body.budget),
     )
     return request.reply(document(done))
+
+
+class RunRecordDocument(Document):
+    """One of the latest archive runs."""
+
+    at: Instant
+    took: float = Field(description="Seconds.")
+    archived: int
+    failed: int
+    errors: int = Field(description="Policies that ended with an error.")
+    more: bool
+
+
+class PolicyDocument(Document):
+    """A retention policy in effect, with its totals."""
+
+    name: str
+    default: bool
+    states: list[str]
+    tasks: list[str] = Field(description="Names or patterns; empty for all.")
+    tenants: list[str] = Field(description="Empty for all.")
+    from_tier: str | None = Field(description="Null for the live tables.")
+    to: str | None = Field(description="Store of the copies; null if jobs are deleted.")
+    tier: str | None
+    max_age: float | None = Field(description="Seconds since the end.")
+    max_count: int | None
+    delete_from_source: bool
+    batch: int
+    comment: str
+    archived: int
+    failed: int
+    bytes: int
+    last_at: Instant | None
+    mismatch_at: Instant | None = Field(description="Since when copies differ from what was written.")
+    overdue_since: Instant | None
+
+
+class RetentionDocument(Document):
+    """The state of retention."""
+
+    enabled: bool
+    interval: float = Field(description="Seconds.")
+    running: bool
+    last: RunRecordDocument | None
+    next_at: Instant | None
+    oldest_ended_at: Instant | None
+    overdue: bool
+    runs: list[RunRecordDocument] = Field(description="The latest first.")
+    policies: list[PolicyDocument]
+
+
+@routes.get("/api/archive", role=Role.VIEWER, answer=RetentionDocument, everywhere=True)
+async def get_retention(request: ApiRequest) -> Response:
+    """Show whether retention is on, its latest and next run, and its policies."""
+    return request.reply(document(await request.read(request.app.archive.status)))
+
+
+class ConsideredDocument(Document):
+    """A policy that was considered for a job."""
+
+    policy: str
+    applies: bool
+    reason: str
+    comment: str
+
+
+class RetentionChoiceDocument(Document):
+    """Which policy governs a job, when the job is due, and where it goes."""
+
+    id: UUID
+    task: str
+    tenant: str
+    state: Status
+    tier: str
+    ended_at: Instant | None
+    considered: list[ConsideredDocument]
+    policy: str | None
+    due_at: Instant | None = Field(description="When the job is due by its age.")
+    max_count: int | None
+    over_count: bool = Field(description="Whether enough newer jobs have ended.")
+    to: str | None
+    to_tier: str | None
+    text: list[str] = Field(description="The same for people.")
+
+
+@routes.get("/api/archive/explain/{id}", role=Role.VIEWER, answer=RetentionChoiceDocument)
+async def explain_retention(request: ApiRequest) -> Response:
+    """Explain which retention policy governs a job."""
+    job = await request.job()
+    choice = await request.read(request.app.archive.explain, job.id, tenant=job.tenant)
+    considered = [item._asdict() for item in choice.considered]
+    text = choice.lines(request.app.clock.now())
+    return request.reply({**document(choice), "considered": considered, "text": text})
 
 
 def _shown(request: ApiRequest, archived: ArchivedJob) -> dict[str, Any]:

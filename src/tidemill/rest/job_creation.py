@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from tidemill.client.access import acting
 from tidemill.client.enqueue.options import NO_OPTIONS, CallOptions
-from tidemill.client.enqueue.routes import snapshot
+from tidemill.client.enqueue.writes import snapshot
 from tidemill.domain.access import Role
 from tidemill.domain.job import JobRow, NewJob
 from tidemill.domain.trace_context import TRACEPARENT, TRACESTATE, trace_headers, trace_id
@@ -34,7 +34,7 @@ _OPEN = frozenset({"task", "args", "correlation_id", "tags", "metadata", "refere
 """Fields that callers without a key may set."""
 
 _PLAIN = frozenset(
-    {"queue", "priority", "correlation_id", "audit", "reference", "parent_id", "tags", "metadata"}
+    {"queue", "priority", "correlation_id", "audit", "reference", "parent_id", "tags", "metadata", "record"}
 )
 """Options that are passed through unchanged."""
 
@@ -172,5 +172,9 @@ def _rule(request: ApiRequest, unique: UniqueBody | None, declared: Declared) ->
     if unique is None:
         return None
     return Unique(
-        by=tuple(unique.by), within=span(unique.within), states=unique.states, on_conflict=unique.on_conflict
+        by=tuple(unique.by),
+        within=span(unique.within),
+        states=unique.states,
+        on_conflict=unique.on_conflict,
+        failed=unique.failed,
     )

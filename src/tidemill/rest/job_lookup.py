@@ -26,6 +26,7 @@ from tidemill.rest.job_models import (
 )
 from tidemill.rest.models import MOST, Cursor, Items, Limit, QueryModel
 from tidemill.rest.routes import Routes
+from tidemill.web.downloads import arguments_of, result_of
 from tidemill.web.problems import Problem
 from tidemill.web.responses import encode
 
@@ -57,6 +58,7 @@ def _page(request: ApiRequest) -> bytes:
         limit=query.limit,
         cursor=query.cursor,
         sort=query.sort,
+        tiers=query.tiers or None,
         tenant=request.tenant,
         # Otherwise a search would reveal masked values.
         text_in_args=request.sees_secrets,
@@ -75,6 +77,18 @@ async def get_job(request: ApiRequest) -> Response:
             log_line(request, entry) for _, entry in await request.read(_lines, request, job, 0, MOST)
         ]
     return request.reply(document)
+
+
+@routes.get("/api/jobs/{id}/args", role=Role.OPERATOR, answer=Any)
+async def get_arguments(request: ApiRequest) -> Response:
+    """Download a job's arguments as JSON, also those that are too large for the job's document."""
+    return arguments_of(request, await request.job_row())
+
+
+@routes.get("/api/jobs/{id}/value", role=Role.OPERATOR, answer=Any)
+async def get_value(request: ApiRequest) -> Response:
+    """Download a job's return value as JSON, or its output for a reviewer; also one that is too large for the job's document."""
+    return result_of(request, await request.job_row())
 
 
 @routes.get("/api/jobs/{id}/progress", role=Role.VIEWER, answer=ProgressDocument)

@@ -48,6 +48,9 @@ class UniqueBody(BodyModel):
     )
     states: Literal["pending", "live"] = "live"
     on_conflict: Literal["return", "replace", "extend", "raise"] = "return"
+    failed: Literal["return", "retry"] = Field(
+        "return", description="Whether a holder that ended without a result is returned or run again."
+    )
 
 
 class JobBody(BodyModel):
@@ -80,6 +83,10 @@ class JobBody(BodyModel):
     )
     unique: UniqueBody | None = None
     audit: bool | None = None
+    record: Literal["full", "last", "none"] | None = Field(
+        None,
+        description="Which executions are kept after the end; `none` keeps nothing of a job that succeeds.",
+    )
 
 
 class JobsQuery(QueryModel):
@@ -108,13 +115,20 @@ class JobsQuery(QueryModel):
         description="Text in the id, the task, a tag, the arguments (not for viewers) or the error; case-insensitive. A page "
         "may hold fewer items than requested, even none, and still have a `next`.",
     )
+    tiers: list[Annotated[str, Field(min_length=1)]] = Field(
+        [],
+        max_length=20,
+        description="`live` (the default), `tables` (also archived jobs in databases), `all` (also those in files), or names "
+        "of tiers; may be repeated.",
+    )
     sort: Literal["newest", "oldest"] = "newest"
     limit: Limit = 100
     cursor: Cursor = None
 
     def conditions(self) -> dict[str, Any]:
         """Return the arguments of ``app.jobs``."""
-        conditions = self.model_dump(exclude={"tenant", "sort", "limit", "cursor"}, exclude_defaults=True)
+        left_out = {"tenant", "sort", "limit", "cursor", "tiers"}
+        conditions = self.model_dump(exclude=left_out, exclude_defaults=True)
         if self.reference is not None:
             kind, _, id = self.reference.partition(":")
             conditions["reference"] = (kind, id)
@@ -239,6 +253,14 @@ class LogDocument(Document):
     number: int
 
 
+class BlobDocument(Document):
+    """Arguments or a result that are too large for the job's document."""
+
+    size: int = Field(description="Bytes of JSON.")
+    sha256: str | None = None
+    note: str | None = Field(None, description="Why a result was not kept.")
+
+
 class JobDocument(ProgressDocument):
     """One job with all its details."""
 
@@ -247,20 +269,27 @@ class JobDocument(ProgressDocument):
     queue: str
     priority: int
     args: Any
+    args_blob: BlobDocument | None = Field(
+        None, description="Set if the arguments are large: `args` is null, and `/args` returns them."
+    )
     run_at: Instant
     created_at: Instant
     started_at: Instant | None = None
     finished_at: Instant | None = None
     expires_at: Instant | None = None
     archived_at: Instant | None = Field(
-        None, description="Set if the job is in the archive and can no longer be changed."
+        None, description="Set if the job is in the archive; restore it to change it."
     )
+    tier: str | None = Field(None, description="Archive tier of an archived job.")
     timeout: float | None = None
     crashes: int
     worker: UUID | None = None
     cancel_reason: str | None = None
     value: Any = Field(None, description="Return value of the task.")
     output: Any = Field(None, description="Output shown to the reviewer.")
+    value_blob: BlobDocument | None = Field(
+        None, description="Set if the value or output is large: it is null, and `/value` returns it."
+    )
     error: ErrorDocument | None = None
     correlation_id: str
     trace_id: str | None = Field(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -24,6 +24,7 @@ class OptionsBody(BodyModel):
     expires: Seconds | None = Field(None, description="Seconds after each fire.")
     audit: bool | None = None
     jitter: Seconds | None = None
+    record: Literal["full", "last", "none"] | None = None
 
     def options(self) -> dict[str, Any]:
         """Return the options that were given, as arguments of the client."""

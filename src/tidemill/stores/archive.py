@@ -8,15 +8,29 @@ from datetime import datetime
 from uuid import UUID
 
 from tidemill.domain.filters import JobFilter, Page, Sort
-from tidemill.domain.retention import ArchivedJob, ArchivePolicy
+from tidemill.domain.retention import ArchivedJob, Position, Selection
 
 
 class ArchiveStore(ABC):
     """Archive tiers: an ended job is copied to a document, and deleted after the copy is verified."""
 
     @abstractmethod
-    def archivable(self, policy: ArchivePolicy, *, now: datetime | None = None) -> list[ArchivedJob]:
-        """Up to ``policy.batch`` ended jobs that the policy selects, the longest ended first, as documents. Read only."""
+    def archivable(self, selection: Selection, *, policy: str, tier: str) -> list[ArchivedJob]:
+        """Ended jobs of a selection of the live tables as documents, the longest ended first. Read only.
+
+        ``policy`` and ``tier`` are written into the documents.
+        """
+
+    @abstractmethod
+    def archived_due(self, selection: Selection) -> list[ArchivedJob]:
+        """The documents of a selection of an archive tier, the longest ended first. Read only."""
+
+    @abstractmethod
+    def ended_beyond(self, selection: Selection, newest: int) -> Position | None:
+        """The last ended job of a selection without its ``newest`` ones; None if there are no others. Read only.
+
+        The limit of the selection does not apply.
+        """
 
     @abstractmethod
     def put_archive(self, documents: Sequence[ArchivedJob], *, now: datetime | None = None) -> None:
@@ -37,5 +51,5 @@ class ArchiveStore(ABC):
         """One page of archived jobs. Reference, tag and metadata are inside the document and cannot be filtered by."""
 
     @abstractmethod
-    def purge_archive(self, ended_before: datetime, *, tier: str, limit: int) -> int:
-        """Delete up to ``limit`` documents of a tier whose jobs ended before this instant. Returns the number."""
+    def remove_archived(self, documents: Sequence[ArchivedJob]) -> frozenset[UUID]:
+        """Delete these documents, each only if its tier and fingerprint are unchanged. Returns the deleted ids."""

@@ -16,7 +16,8 @@ The conformance suite (``tidemill.testing.conformance``) checks these laws on ev
 4.  **The attempt is counted when the job is claimed.** A transition with ``refund`` undoes that; ``crashed`` counts a crash.
 5.  **A job is in one place.** The table that holds its row is its state; a job never has two rows.
 6.  **An execution is recorded exactly once**: the one that ended the job with the job, every other one as its own row
-    (also when an ended job is reopened). A job that ended without being held has no execution for that end.
+    (also when an ended job is reopened). A job that ended without being held has no execution for that end. A finish that
+    keeps less (``Keep``) deletes the rows of earlier executions, or the job with all its records.
 7.  **A unique key** of a tenant is held by one job, from enqueue until that job is claimed or ends (as the key defines), and
     until its window has passed or a ``move`` releases it. A key held until the claim is then cleared from the job (``unique_key``
     becomes None). A ``move`` that reopens an ended job takes its key again; while another job holds it, the job is not moved.
@@ -32,8 +33,8 @@ The conformance suite (``tidemill.testing.conformance``) checks these laws on ev
 14. **A hold** has one holder among all users of the database. It is never passed on while its holder lives.
 
 Laws 15 to 17 (definitions, schedules and fires) are in ``stores.schedules``, law 18 (keys) with the audit in ``stores.access``,
-laws 19 to 21 (limits) in ``stores.limits``, laws 22 and 23 (statistics) in ``stores.stats``, and law 24 (deployments) in
-``stores.releases``.
+laws 19 to 21 (limits) in ``stores.limits``, laws 22 and 23 (statistics) in ``stores.stats``, law 24 (deployments) in
+``stores.schedules``, and law 25 (large values) in ``stores.blobs``.
 
 Batches may be empty, and then nothing happens. Duplicate ids in one batch, and duplicate lanes in one claim, are caller errors.
 """
@@ -66,9 +67,11 @@ from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
 from tidemill.domain.states import JobState
 from tidemill.stores.access import AuditStore, KeyStore
 from tidemill.stores.archive import ArchiveStore
+from tidemill.stores.archive_control import ArchiveControlStore
+from tidemill.stores.archive_files import ArchiveFileStore
+from tidemill.stores.blobs import BlobStore
 from tidemill.stores.limits import LimitRuleStore, LimitStore
-from tidemill.stores.releases import ReleaseStore
-from tidemill.stores.schedules import DefinitionStore, FireStore, ScheduleStore
+from tidemill.stores.schedules import DefinitionStore, FireStore, ReleaseStore, ScheduleStore
 from tidemill.stores.settings import SettingsStore
 from tidemill.stores.stats import OccupancyStore, StatsStore
 from tidemill.stores.step_pipeline import StepPipeline
@@ -183,6 +186,10 @@ class LifecycleStore(ABC):
         An accepted finish that completes its job also enqueues the jobs of its ``then``, in the same transaction, and records
         the ``audit`` entries of those that were created. A ``then`` job whose unique key is held is omitted. Any other finish
         ignores its ``then``. ``JobExists`` for one of them undoes the whole batch.
+
+        ``keep`` decides which rows stay: ``ALL``; ``LAST`` deletes the rows of earlier executions; ``NOTHING``, for a job that
+        completes, deletes the job with all its records instead of moving it. Limits, follow-up jobs and the windows of unique
+        keys are not affected.
         """
 
     @abstractmethod
@@ -422,6 +429,8 @@ class Store(
     LeaseStore,
     SettingsStore,
     ArchiveStore,
+    ArchiveFileStore,
+    ArchiveControlStore,
     DefinitionStore,
     ScheduleStore,
     FireStore,
@@ -432,6 +441,7 @@ class Store(
     StatsStore,
     OccupancyStore,
     ReleaseStore,
+    BlobStore,
     SchemaStore,
 ):
     """A job store."""

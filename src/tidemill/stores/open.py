@@ -36,6 +36,12 @@ def open_store(url: str, *, clock: Clock | None = None, migrate: bool = False) -
             return _sqlite(url, clock)
         case "postgresql" | "postgres":
             return _postgres(url, migrate=migrate)
+        case "file" | "s3" | "gs" | "az":
+            raise BadSettings(
+                f"{scheme}:// holds archive files only; give live jobs one of {_KINDS}, "
+                f"and the files as stores={{'archive': '{scheme}://…'}}",
+                scheme=scheme,
+            )
         case "":
             raise BadSettings(f"not a store URL; expected one of {_KINDS}")
         case _:

@@ -1,4 +1,4 @@
-"""The part of the store contract for definitions, schedules and fires.
+"""The part of the store contract for definitions, schedules, fires and releases.
 
 Its laws, in addition to those of ``stores.base``:
 
@@ -8,6 +8,8 @@ Its laws, in addition to those of ``stores.base``:
     that is disabled or deleted. If it was disabled first, it does not advance.
 17. **A fire exists once**: ``note_fires`` returns the new ones, and only for those a job may be enqueued, in the same
     transaction.
+24. **A write of a release record is a compare-and-set** of its ``revision``, which rises by one with each write. An app has one
+    record.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from uuid import UUID
 
+from tidemill.domain.releases import ReleaseRecord
 from tidemill.domain.schedules import (
     ActiveJob,
     Advance,
@@ -164,3 +167,15 @@ class FireStore(ABC):
         """Delete fires before this instant, oldest first, except the newest of each scope key of an existing schedule. Returns
         the number.
         """
+
+
+class ReleaseStore(ABC):
+    """The deployment that last wrote an app's declared schedules."""
+
+    @abstractmethod
+    def release_of(self, app: str) -> ReleaseRecord | None:
+        """The record of this app, if there is one."""
+
+    @abstractmethod
+    def put_release(self, record: ReleaseRecord, *, now: datetime | None = None) -> bool:
+        """Write the record over the revision that it names (0: a new one), seen now; False if the stored revision differs."""

@@ -35,6 +35,7 @@ from tidemill.tasks.signature import (
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
+
 SHOWN_FAULTS = 20
 _UNKNOWN_TYPE = re.compile(r"schema for (?:<class '(?P<kind>[^']+)'>|(?P<other>.+?))\. Set ")
 _MESSAGE_LENGTH = 300
@@ -444,3 +445,19 @@ def _refuse(start: str, task: str, faults: list[Fault]) -> NoReturn:
     shown = "; ".join(f"{fault.field}: {fault.message}" for fault in faults[:SHOWN_FAULTS])
     more = f"; and {len(faults) - SHOWN_FAULTS} more" if len(faults) > SHOWN_FAULTS else ""
     raise BadArguments(f"{start}: {shown}{more}", task=task, errors=[fault._asdict() for fault in faults])
+
+
+class LenientArguments(ArgumentsCodec):
+    """Drops unknown arguments when a job is read. On enqueue, arguments are validated as for any other task."""
+
+    __slots__ = ()
+
+    def load(self, text: str) -> dict[str, Any]:
+        try:
+            return super().load(text)
+        except BadArguments:
+            given: Any = json.loads(text)
+            known = {name: value for name, value in given.items() if name in self.names}
+            if len(known) == len(given):
+                raise
+            return super().load(json.dumps(known))

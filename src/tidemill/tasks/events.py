@@ -25,7 +25,7 @@ class Event:
     Names: ``job.enqueued``; ``job.started``, ``job.finished`` and ``job.put_off`` (it has not ended and continues
     later) from a worker; ``job.cancelled``, ``job.cancel_requested``, ``job.retried``, ``job.approved``,
     ``job.rejected``, ``job.run_now``, ``job.rescheduled``, ``job.rerun`` and ``job.deleted`` from a person or a program
-    that acts on a job; or a custom name. ``state`` is the job's state after the event.
+    that acts on a job; ``job.archived`` and ``job.purged`` from an archive run; or a custom name. ``state`` is the job's state after the event.
     """
 
     name: str

@@ -18,7 +18,8 @@ from tidemill.domain.job import (
     LOWEST_PRIORITY,
     Execution,
 )
-from tidemill.domain.payload import CEILING, DEFAULT_RESULT_LIMIT
+from tidemill.domain.payload import CEILING, DEFAULT_MAX, DEFAULT_RESULT_LIMIT, check_max
+from tidemill.domain.record import Record, read_record
 from tidemill.domain.retry import DEFAULT_RETRY, NoRetry, RetryPolicy, preset
 from tidemill.domain.unique import Unique
 from tidemill.errors import BadSettings
@@ -28,8 +29,10 @@ Scope = Literal["cluster", "instance", "process"]
 Isolation = Literal["auto", "thread", "process"]
 
 Extra = Literal["refuse", "ignore"]
+LargeResults = Literal["spill", "refuse"]
 
 _EXTRAS = ("refuse", "ignore")
+_LARGE_RESULTS = ("spill", "refuse")
 _SCOPES = ("cluster", "instance", "process")
 _ISOLATIONS = ("auto", "thread", "process")
 
@@ -54,13 +57,20 @@ class TaskOptions:
     tags: tuple[str, ...] = ()
     owner: str | None = None
     description: str | None = None
-    result_limit: int = DEFAULT_RESULT_LIMIT
+    result_limit: int = (
+        DEFAULT_RESULT_LIMIT  #: bytes of a result in the row of its job; larger ones are spilled
+    )
+    max_result: int = DEFAULT_MAX  #: bytes beyond which a result is not kept
+    large_results: LargeResults = (
+        "spill"  #: whether a result beyond ``result_limit`` is stored outside the row, or not kept
+    )
     orphans: OrphanRule = OrphanRule.REQUEUE
     should_retry: Callable[[Execution], bool] | None = None
     retry_delay: Callable[[Execution], Duration | None] | None = None
     aliases: tuple[str, ...] = ()  #: names under which older code stored jobs of this task
     extra: Extra = "refuse"  #: how to treat arguments of a stored job that the function does not have
     store: str | None = None  #: name of the app's store that its jobs go to; None: the app chooses
+    record: Record = Record.FULL  #: how much of an ended job is kept
 
     def __post_init__(self) -> None:
         check_name("task", self.name)
@@ -77,10 +87,7 @@ class TaskOptions:
             raise BadSettings(
                 f"task {self.name}: isolation is {self.isolation!r}; choose one of {', '.join(_ISOLATIONS)}"
             )
-        if not _is_whole(self.result_limit) or not 1 <= self.result_limit <= CEILING:
-            raise BadSettings(
-                f"task {self.name}: result_limit is {self.result_limit!r}; give 1 to {CEILING} bytes"
-            )
+        self._check_result_options()
         if self.extra not in _EXTRAS:
             raise BadSettings(f"task {self.name}: extra is {self.extra!r}; choose {' or '.join(_EXTRAS)}")
         for alias in self.aliases:
@@ -101,6 +108,17 @@ class TaskOptions:
                 )
         for text in (self.owner, self.description):
             check_text(f"task {self.name}: the owner or the description", text)
+
+    def _check_result_options(self) -> None:
+        if not _is_whole(self.result_limit) or not 1 <= self.result_limit <= CEILING:
+            raise BadSettings(
+                f"task {self.name}: result_limit is {self.result_limit!r}; give 1 to {CEILING} bytes"
+            )
+        check_max(f"task {self.name}: max_result", self.max_result)
+        if self.large_results not in _LARGE_RESULTS:
+            raise BadSettings(
+                f"task {self.name}: large_results is {self.large_results!r}; choose {' or '.join(_LARGE_RESULTS)}"
+            )
 
     @property
     def is_limited(self) -> bool:
@@ -139,12 +157,15 @@ class TaskKeywords(TypedDict, total=False):
     owner: str | None
     description: str | None
     result_limit: int
+    max_result: int
+    large_results: LargeResults
     orphans: OrphanRule | str
     should_retry: Callable[[Execution], bool] | None
     retry_delay: Callable[[Execution], Duration | None] | None
     aliases: Sequence[str]
     extra: Extra
     store: str | None
+    record: Record | Literal["full", "last", "none"]
 
 
 def read_options(name: str, given: Mapping[str, Any]) -> TaskOptions:
@@ -153,6 +174,12 @@ def read_options(name: str, given: Mapping[str, Any]) -> TaskOptions:
     if "max_retries" in values:
         if not _is_whole(values["max_retries"]):
             raise BadSettings(f"task {name}: max_retries is {values['max_retries']!r}; give a whole number")
+        if _is_whole(values.get("retry")):
+            raise BadSettings(
+                f"task {name}: retry={values['retry']} counts attempts and max_retries={values['max_retries']} counts those"
+                " after the first; give one of them",
+                option="max_retries",
+            )
         values["retry"] = _with_attempts(values.get("retry", DEFAULT_RETRY), values.pop("max_retries") + 1)
     if "retry" in values:
         values["retry"] = read_retry(values["retry"])
@@ -163,6 +190,8 @@ def read_options(name: str, given: Mapping[str, Any]) -> TaskOptions:
     values["breaker"] = read_breaker(name, values.get("breaker"))
     if "orphans" in values:
         values["orphans"] = _orphans(name, values["orphans"])
+    if "record" in values:
+        values["record"] = read_record(values["record"])
     unknown = sorted(set(values) - set(TaskOptions.__dataclass_fields__))
     if unknown:
         known = ", ".join(sorted({*TaskOptions.__dataclass_fields__, "max_retries"} - {"name"}))

@@ -15,9 +15,9 @@ from tidemill.domain.decide import Policy, stored_policy
 from tidemill.domain.durations import Duration
 from tidemill.domain.job import Details, Execution
 from tidemill.domain.job_requests import task_data
+from tidemill.domain.record import Record, stored_record
 from tidemill.errors import BadSettings, TaskNotFound
-from tidemill.tasks.codec import ArgumentsCodec, ResultCodec, arguments_codec, result_codec
-from tidemill.tasks.lenient_codec import LenientArguments
+from tidemill.tasks.codec import ArgumentsCodec, LenientArguments, ResultCodec, arguments_codec, result_codec
 from tidemill.tasks.options import TaskOptions
 
 C = TypeVar("C")
@@ -89,6 +89,11 @@ class Declared:
         """Return the retry policy of a job: that of the task, unless the call overrides it."""
         policy = self.options.policy
         return stored_policy(policy, details) if details.options else policy
+
+    def record(self, details: Details) -> Record:
+        """Return how much of a job is kept: as the task says, unless the call overrides it."""
+        record = self.options.record
+        return stored_record(record, details.options) if details.options else record
 
 
 def declare(target: Callable[..., Any], options: TaskOptions) -> Declared:

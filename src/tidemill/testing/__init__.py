@@ -1,5 +1,5 @@
-"""Testing support for users, store authors and Tidemill's own tests.
+"""Testing support for users and store authors.
 
 Users get ``app.testing()`` (``runner``) and the pytest fixture ``tidemill_app`` (``plugin``). Authors of a store run the
-``conformance`` suite. Services, failpoints and the rest are for Tidemill's own tests.
+``conformance`` suite.
 """

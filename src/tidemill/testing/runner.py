@@ -25,6 +25,7 @@ from tidemill.domain.job_requests import TaskData
 from tidemill.domain.lanes import ClaimRequest, Lane, Watermarks
 from tidemill.domain.misfits import tried
 from tidemill.domain.outcome import Failed, Misfit, Outcome, Released, TimedOut
+from tidemill.domain.record import Record, rows_kept
 from tidemill.domain.records import PauseKind
 from tidemill.domain.states import ENDED, JobState
 from tidemill.engine.completion import Connections
@@ -265,7 +266,13 @@ class Testing:
                     claim,
                     job,
                     StoreOutlet(
-                        self._store, claim, self.clock, declared, self._connections, self._store_name
+                        self._store,
+                        claim,
+                        self.clock,
+                        declared,
+                        self._connections,
+                        self._store_name,
+                        job.details,
                     ),
                 )
             # The rules cancel an expired job that is released.
@@ -358,8 +365,10 @@ class Testing:
             finish = ended.finish(claim, transition, self.clock.monotonic())
             if isinstance(outcome, Misfit) and transition.state is not JobState.FAILED:
                 finish = finish._replace(error=None)
+        keep = rows_kept(declared.record(details), transition.state, claim.token)
+        finish = finish._replace(keep=keep)
         if self._store.finish([finish], now=now):
-            if not completes or not self._is_completed(claim):
+            if not completes or not self._is_completed(claim, declared.record(details)):
                 return None
             transition = COMPLETED
         if transition.state in ENDED:
@@ -369,9 +378,11 @@ class Testing:
             publish_enqueued(self._store, self.clock, self._events, finish.then)
         return transition.state
 
-    def _is_completed(self, claim: Claim) -> bool:
+    def _is_completed(self, claim: Claim, record: Record) -> bool:
         """Whether a user's transaction has completed the job."""
         found = self._store.get([claim.id], tenant=claim.tenant)
+        if not found and record is Record.NONE:
+            return True
         return any(job.token == claim.token and job.state is JobState.COMPLETED for job in found)
 
     def _tell(self, name: str, claim: Claim, state: JobState) -> None:

@@ -7,9 +7,12 @@ from datetime import datetime
 from uuid import UUID
 
 from tidemill.clock import Clock
-from tidemill.domain.job import Checkpoint, Claim, LogEntry, Progress, ProgressReport
+from tidemill.domain.job import NO_DETAILS, Checkpoint, Claim, Details, LogEntry, Progress, ProgressReport
+from tidemill.domain.large_values import SpilledText
+from tidemill.domain.record import Record
 from tidemill.engine.completion import Connections
 from tidemill.stores.base import Store
+from tidemill.stores.large_values import read_value, store_value
 from tidemill.tasks.task import Declared
 
 
@@ -26,7 +29,9 @@ class StoreOutlet:
         declared: Declared,
         connections: Connections | None,
         store_name: str | None = None,
+        details: Details = NO_DETAILS,
     ) -> None:
+        self._details = details
         self._store, self._claim, self._clock, self.declared = store, claim, clock, declared
         self.connections, self.store_name = connections, store_name
         self.completes = False  #: a user's transaction may have completed the job
@@ -73,6 +78,20 @@ class StoreOutlet:
     def completing(self) -> float:
         self.completes = True
         return self._clock.monotonic() - self._began
+
+    @property
+    def record(self) -> Record:
+        return self.declared.record(self._details)
+
+    @property
+    def is_private(self) -> bool:
+        return False  # every tested job runs in this process
+
+    def spill(self, value: SpilledText) -> str:
+        return store_value(self._store, value, in_table=self.completes, now=self._clock.now())
+
+    def fetch(self, text: str) -> str:
+        return read_value(self._store, text)
 
     def flush(self) -> None:
         """No effect: everything is written immediately."""

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.interfaces.dashboard.kit import House, house
+from tests.servers.processes import ServiceMissing
 from tests.services import go_without
-
-from tidemill.testing.processes import ServiceMissing
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -16,7 +16,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from tidemill.testing.processes import ServiceMissing
+from tests.servers.processes import ServiceMissing
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 AXE = "4.14.0"

@@ -10,10 +10,10 @@ from tests.interfaces.dashboard.browser import SIZES, Served, SiteWindows, Theme
 from tests.interfaces.dashboard.programs import axe_script
 from tests.interfaces.dashboard.showroom import Showroom, beginning
 from tests.interfaces.dashboard.tour import Things, addresses, showroom_things
+from tests.servers.processes import ServiceMissing
 from tests.services import go_without
 
 from tidemill.dashboard.site import all_pages
-from tidemill.testing.processes import ServiceMissing
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 

@@ -8,8 +8,13 @@ import re
 import pytest
 
 from tidemill.dashboard.files import FOLDER
+from tidemill.domain.states import ExecutionState
 
-KINDS = ("scheduled", "retry_wait", "queued", "claimed", "waiting", "running", "succeeded", "failed")
+KINDS = (
+    "scheduled", "retry_wait", "queued", "claimed", "waiting", "running", "succeeded", "failed", "review", "cancelled",
+)  # fmt: skip
+ALIKE = {"timed_out": "failed", "crashed": "failed", "suspended": "review", "released": "cancelled"}
+"""Kinds of executions that share a colour with another one of their meaning."""
 LEAST_CONTRAST = 3.0
 """The minimum contrast of graphical objects in WCAG 2.1 (1.4.11)."""
 
@@ -87,5 +92,13 @@ def test_every_kind_of_time_contrasts_with_its_background(theme: int) -> None:
     assert faint == {}
 
 
+def test_every_state_of_an_execution_has_a_colour() -> None:
+    assert {state.value for state in ExecutionState} <= {*KINDS, *ALIKE}
+    assert {kind: named(kind, "picture") for kind in ALIKE} == {
+        kind: named(other, "picture") for kind, other in ALIKE.items()
+    }
+
+
 def test_the_legend_has_the_colours_of_the_picture() -> None:
-    assert [named(kind, "legend") for kind in KINDS] == [named(kind, "picture") for kind in KINDS]
+    kinds = (*KINDS, *ALIKE)
+    assert [named(kind, "legend") for kind in kinds] == [named(kind, "picture") for kind in kinds]

@@ -80,11 +80,28 @@ def test_an_archived_job_is_shown_in_full_and_without_actions(shop: House) -> No
     for act in ("retry", "cancel", "delete"):
         assert f'/jobs/{job.id}/{act}"' not in page
     admin = shop.person("super_admin", "acme")
-    assert "An archived job cannot be deleted here" in admin.open(f"/jobs/{job.id}/delete")
+    assert "An administrator can erase it in every tier" in admin.open(f"/jobs/{job.id}/delete")
     assert "Enqueued as a new job" in admin.send(f"/jobs/{job.id}/again", f"/jobs/{job.id}/again")
     refused = admin.post(f"/jobs/{job.id}/retry")
     assert refused.headers["location"] == f"/jobs/{job.id}"
     assert "it was archived" in admin.open(f"/jobs/{job.id}")
+
+
+def test_an_archived_job_is_restored_and_erased_by_an_admin(shop: House) -> None:
+    (job,) = put(shop.app)
+    shop.drain()
+    assert shop.app.archive.run(older_than=timedelta(0)).archived == 1
+    admin, operator = shop.person("super_admin", "acme"), shop.person("operator", "acme")
+    assert "This job is archived in tier <strong>archive</strong>" in operator.open(f"/jobs/{job.id}")
+    assert "Restore" not in operator.open(f"/jobs/{job.id}").partition('id="acts"')[2].partition("</div>")[0]
+    assert str(job.id) not in admin.open("/jobs")
+    assert str(job.id) in admin.open("/jobs?tiers=all")
+    admin.send(f"/jobs/{job.id}", f"/jobs/{job.id}/restore")
+    assert "This job is archived" not in admin.open(f"/jobs/{job.id}")
+    assert "1 in live, 1 in archive" in admin.open(f"/jobs/{job.id}/erase")
+    admin.send(f"/jobs/{job.id}/erase", f"/jobs/{job.id}/erase")
+    assert "was deleted" in admin.open(f"/jobs/{job.id}", 404)
+    assert str(job.id) not in admin.open("/jobs?tiers=all")
 
 
 def test_a_pending_job_shows_why_it_waits(shop: House) -> None:

@@ -49,6 +49,14 @@ def test_jobs_are_listed_newest_first_and_only_for_the_own_tenant(shop: House) -
     assert person.ask("GET", "/jobs?tenant=other").status_code == 403
 
 
+def test_the_error_of_a_job_is_named_without_its_module(shop: House) -> None:
+    put(shop.app, "fail", args={"words": "no"})
+    shop.drain()
+    page = shop.person("viewer", "acme").open("/jobs")
+    assert ">PermanentError: no<" in page
+    assert ">tidemill.errors.PermanentError" not in page
+
+
 def test_every_filter_in_the_url_narrows_the_list(shop: House) -> None:
     (plain,) = put(shop.app)
     (rich,) = put(

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.interfaces.dashboard import programs
-
-from tidemill.testing.processes import ServiceMissing
+from tests.servers.processes import ServiceMissing
 
 
 def test_a_missing_browser_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ def test_the_rate_of_a_queue_predicts_when_it_is_empty(shop: House) -> None:
     shop.drain()
     put(shop, number=10)
     found = row(shop.person("viewer", "acme").open("/queues"), "mail")
-    assert '<td data-label="A minute" class="r">2</td>' in found
-    assert '<td data-label="Empty in" class="r nowrap">5 min</td>' in found
+    assert '<td data-label="A minute" class="r">20</td>' in found
+    assert '<td data-label="Empty in" class="r nowrap">30 s</td>' in found
 
 
 def test_a_queue_is_paused_with_a_reason_and_resumed(shop: House) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 from tests.interfaces.dashboard.crowd import join, words
 from tests.interfaces.dashboard.kit import House
 from tests.interfaces.rest.kit import Browser
+
+from tidemill.domain.alerts import Thresholds
 
 
 def test_viewers_see_the_installation_and_neither_settings_nor_keys(shop: House) -> None:
@@ -73,6 +76,13 @@ def test_an_invalid_setting_is_shown_again_with_its_input(shop: House) -> None:
             assert value.replace('"', "&#34;") in answer.text
     assert not shop.app.control.settings()
     assert person.post("/settings/set", key="deep", value="[" * 100_000).status_code == 303
+
+
+def test_every_threshold_is_described(shop: House) -> None:
+    page = shop.person("viewer").open("/settings")
+    for field in dataclasses.fields(Thresholds):
+        cell = page.partition(f"<code>alerts.{field.name}</code>")[2].partition("</td>")[0]
+        assert words(cell).strip(), field.name
 
 
 def test_a_changed_threshold_is_marked(shop: House) -> None:
@@ -166,3 +176,16 @@ def test_a_key_of_another_tenant_is_not_found(shop: House) -> None:
     person.open(f"/settings/keys/revoke?id={made.key.id}", 404)
     assert person.post("/settings/keys/revoke", id=made.key.id).status_code == 404
     assert shop.app.keys.identify(made.secret) is not None
+
+
+def test_retention_is_shown_and_can_be_run_by_administrators(shop: House) -> None:
+    viewed = shop.person("viewer").open("/settings")
+    assert "on, every 1 h" in words(viewed)
+    assert "Run now" not in viewed
+    assert "completed default" in words(viewed)
+    admin = shop.person("admin")
+    after = words(admin.send("/settings", "/settings/archive"))
+    assert "0 jobs were archived." in after
+    assert "Latest runs" in after
+    assert shop.app.archive.status().last is not None
+    assert "Retention" not in words(shop.person("admin", "acme").open("/settings").partition("<main")[2])

@@ -252,6 +252,15 @@ def test_settings_need_a_super_admin_of_all_tenants(shop: House) -> None:
         assert person.post("/tasks/-/settings/send", max_attempts="2").status_code == 403
 
 
+def test_the_latest_jobs_of_a_task_are_listed_by_their_end(shop: House) -> None:
+    with shop.app.tenant("acme"):
+        ended_last, ended_first = shop.app.bound_task("send").enqueue_many([{"to": "ada"}] * 2)
+    ended_first.cancel()
+    shop.drain()
+    page = shop.person("viewer", "acme").open("/tasks/send").partition("<tbody>")[2]
+    assert page.index(str(ended_last.id)) < page.index(str(ended_first.id))
+
+
 def test_a_task_shows_the_latest_jobs_of_the_tenant_only(shop: House) -> None:
     with shop.app.tenant("acme"):
         job = shop.app.bound_task("send").enqueue(to="ada")

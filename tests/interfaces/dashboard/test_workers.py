@@ -51,6 +51,18 @@ def test_the_page_of_a_worker_shows_the_jobs_it_ended(shop: House) -> None:
     assert 's-stopped"' in page
 
 
+def test_the_jobs_that_a_worker_ended_are_listed_by_their_end(shop: House) -> None:
+    with shop.app.tenant("acme"):
+        send = shop.app.bound_task("send")
+        ended_last = send.enqueue(to="ada")
+        ended_first = send.using(priority=10).enqueue(to="ann")
+    with shop.app.worker(concurrency=1, threads=1, children=0, grace=1):
+        assert ended_last.result(timeout=60) == "sent to ada"
+    (worker,) = shop.app.store.workers()
+    page = shop.person("viewer").open(f"/workers/{worker.id}")
+    assert page.index(str(ended_last.id)) < page.index(str(ended_first.id))
+
+
 def test_dead_workers_are_folded(shop: House) -> None:
     join(shop, "old-one", lease=timedelta(microseconds=1))
     page = shop.person("viewer").open("/workers")

@@ -34,6 +34,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from tests.interfaces.rest.served import Place, place
+from tests.servers.postgres import running_postgres
 
 from tidemill import Manual
 from tidemill.domain.filters import ALL_TENANTS
@@ -41,7 +42,6 @@ from tidemill.domain.job import NewJob
 from tidemill.errors import DefinitionNotFound, ScheduleExists
 from tidemill.rest.api import all_routes
 from tidemill.rest.routes import ApiOperation
-from tidemill.testing.postgres import running_postgres
 
 EXAMPLE = UUID("01890a5d-ac96-774b-bcce-b302099a8057")
 """The example id in the document; ``furnish`` creates a job with this id."""

@@ -72,7 +72,7 @@ def test_an_archived_job_is_read_like_any_other_job(ended: Site) -> None:
         refused = problem(ended.call("POST", f"{path}/{verb}"), 409, "illegal_transition")
         assert "it was archived" in refused["detail"]
     refused = problem(ended.call("DELETE", path, role="admin"), 409, "illegal_transition")
-    assert "archived jobs cannot be changed" in refused["detail"]
+    assert "restore it first" in refused["detail"]
 
 
 def test_the_event_stream_of_an_archived_job_ends_at_once() -> None:
@@ -116,3 +116,62 @@ def test_a_second_archive_run_at_the_same_time_gets_409(shop: Site) -> None:
     problem(run(shop), 409, "archive_running")
     store.release(LEASE, holder, lease.term)
     assert run(shop).status_code == 200
+
+
+def test_retention_is_shown_with_its_policies_and_runs(ended: Site) -> None:
+    status = fits("/api/archive", ended.get("/api/archive", tenant="*"))
+    assert (status["enabled"], status["interval"], status["runs"]) == (True, 3600.0, [])
+    run(ended, {"older_than": 0})
+    status = fits("/api/archive", ended.get("/api/archive", tenant="*"))
+    assert [each["archived"] for each in status["runs"]] == [4]
+    assert {each["name"]: each["archived"] for each in status["policies"] if each["archived"]} == {
+        "completed": 2,
+        "failed": 2,
+    }
+    assert ended.call("GET", "/api/archive", tenant="acme").status_code == 403
+
+
+def test_the_policy_of_a_job_is_explained(ended: Site) -> None:
+    (job,) = [each for each in ended.get("/api/jobs")["items"] if each["task"] == "fail"]
+    path = f"/api/archive/explain/{job['id']}"
+    choice = fits("/api/archive/explain/{id}", ended.get(path))
+    assert (choice["policy"], choice["tier"], choice["to_tier"]) == ("failed", "live", "archive")
+    assert [each["policy"] for each in choice["considered"] if each["applies"]] == ["failed"]
+    assert choice["text"][-1].startswith("it moves to tier archive of store archive on ")
+    problem(ended.call("GET", path, tenant="other"), 404, "job_not_found")
+    run(ended, {"older_than": 0})
+    assert ended.get(path)["tier"] == "archive"
+
+
+def test_archived_jobs_are_listed_with_live_ones_on_request(ended: Site) -> None:
+    run(ended, {"older_than": 0})
+    live = ended.create(tenant="acme")["id"]
+    assert [job["id"] for job in ended.get("/api/jobs")["items"]] == [live]
+    everything = ended.get("/api/jobs?tiers=all")["items"]
+    assert [job["tier"] for job in everything] == [None, "archive", "archive"]
+    assert {job["tenant"] for job in everything} == {"acme"}
+    problem(ended.call("GET", "/api/jobs?tiers=tables&tiers=warm"), 422, "bad_filter")
+
+
+def test_an_archived_job_is_restored_over_http(ended: Site) -> None:
+    run(ended, {"older_than": 0})
+    ids = [job["id"] for job in ended.get("/api/archive/jobs", tenant="*")["items"]]
+    path = "/api/archive/restore"
+    assert ended.call("POST", path, {"ids": ids}, role="operator").status_code == 403
+    done = fits(path, ended.call("POST", path, {"ids": ids}, role="admin").json(), "POST")
+    assert (len(done["restored"]), len(done["missing"])) == (2, 2)  # those of the other tenant are not found
+    assert len(ended.get("/api/jobs")["items"]) == 2
+
+
+def test_jobs_are_erased_over_http_by_an_admin_of_their_tenant(ended: Site) -> None:
+    run(ended, {"older_than": 0})
+    ids = [job["id"] for job in ended.get("/api/archive/jobs", tenant="*")["items"]]
+    path = "/api/archive/erase"
+    assert ended.call("POST", path, {"ids": ids}, role="operator").status_code == 403
+    problem(ended.call("POST", path, {}, role="admin"), 422, "bad_filter")
+    planned = fits(path, ended.call("POST", path, {"ids": ids}, role="admin").json(), "POST")
+    assert planned == {"jobs": 2, "tiers": {"archive": 2}, "dry_run": True}
+    done = ended.call("POST", path, {"whole_tenant": True, "dry_run": False}, role="admin").json()
+    assert (done["jobs"], done["dry_run"]) == (2, False)
+    left = ended.get("/api/archive/jobs", tenant="*")["items"]
+    assert {job["tenant"] for job in left} == {"other"}

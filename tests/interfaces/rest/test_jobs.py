@@ -140,8 +140,19 @@ def test_an_invalid_request_names_the_field_and_stores_nothing(
     assert shop.get("/api/jobs")["items"] == []
 
 
-def test_arguments_beyond_the_size_limit_get_413(shop: Site) -> None:
-    answer = shop.call("POST", "/api/jobs", {"task": "send", "args": {"to": "x" * 300_000}})
+def test_arguments_beyond_the_row_are_downloaded_separately(shop: Site) -> None:
+    made = shop.call("POST", "/api/jobs", {"task": "send", "args": {"to": "x" * 300_000}}).json()
+    assert made["args"] is None
+    assert made["args_blob"]["size"] == 300_009
+    answer = shop.call("GET", f"/api/jobs/{made['id']}/args")
+    assert answer.status_code == 200
+    assert answer.headers["content-length"] == "300009"
+    assert answer.json() == {"to": "x" * 300_000}
+    problem(shop.call("GET", f"/api/jobs/{made['id']}/value"), 404, "no_value")
+
+
+def test_a_body_beyond_the_size_limit_gets_413(shop: Site) -> None:
+    answer = shop.call("POST", "/api/jobs", {"task": "send", "args": {"to": "x" * 1_100_000}})
     problem(answer, 413, "payload_too_large")
 
 

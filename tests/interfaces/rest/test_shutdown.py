@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -39,9 +40,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from fastapi import FastAPI
-from tidemill import App
-from tidemill.dashboard import create_site
-from tidemill.domain.access import Identity, Role
+from tidemill import App, Identity, Role
+from tidemill.contrib.fastapi import lifespan, mount
 
 app = App(os.environ["JOBS"], migrate=True)
 
@@ -56,20 +56,20 @@ async def staff(request):
 
 
 @asynccontextmanager
-async def life(_):
-    async with app.worker(concurrency=1, threads=1, grace=5):
-        yield
+async def own(_):
+    yield
     Path(f"drained-{os.getpid()}").touch()
 
 
-site = FastAPI(lifespan=life)
-site.mount("/ops", create_site(app, auth=staff))
+site = FastAPI(lifespan=lifespan(app, worker={"concurrency": 1, "threads": 1, "grace": 5}, then=own))
+mount(site, app, "/ops", auth=staff)
 """
 
 IN_LITESTAR = """
 from litestar import Litestar, asgi
 from litestar.types import Receive, Scope, Send
-from site_with_jobs import app, create_site, staff
+from site_with_jobs import app, staff
+from tidemill.dashboard import create_site
 
 inside = create_site(app, auth=staff)
 
@@ -89,6 +89,12 @@ PROGRAMS = {
     "gunicorn, uvicorn worker": ["gunicorn", "--bind", "fd://{fd}", "--workers", "2", "--worker-class",
                                  "uvicorn_worker.UvicornWorker", "site_with_jobs:site"],
     "gunicorn, its own ASGI worker": ["gunicorn", "--bind", "fd://{fd}", "--worker-class", "asgi", "site_with_jobs:site"],
+    "hypercorn": ["hypercorn", "--bind", "fd://{fd}", "site_with_jobs:site"],
+    "hypercorn, 2 workers on uvloop": ["hypercorn", "--bind", "fd://{fd}", "--workers", "2", "--worker-class", "uvloop",
+                                       "site_with_jobs:site"],
+    "granian": ["granian", "--interface", "asgi", "--port", "{port}", "site_with_jobs:site"],
+    "granian, 2 workers on asyncio": ["granian", "--interface", "asgi", "--port", "{port}", "--workers", "2", "--loop",
+                                      "asyncio", "site_with_jobs:site"],
 }  # fmt: skip
 
 
@@ -121,6 +127,17 @@ class Process:
             assert answer.status < 300, text
             return json.loads(text)
 
+    def get(self, path: str, **headers: str) -> http.client.HTTPResponse:
+        """One response, whatever its status."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
+        self._open.callback(connection.close)
+        connection.request("GET", path, headers=headers)
+        return connection.getresponse()
+
+    def is_listening(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
     def stop(self, how: signal.Signals = signal.SIGTERM) -> float:
         """Seconds until the program ends after this signal."""
         began = time.monotonic()
@@ -140,21 +157,26 @@ class Process:
 
 @contextlib.contextmanager
 def running(words: list[str], folder: Path, **environment: str) -> Iterator[Process]:
-    """Run ``python -m`` with these arguments, on a socket that already listens."""
+    """Run ``python -m`` with these arguments, on a socket that already listens if the program accepts one."""
     with listening("127.0.0.1", 0) as sock, (folder / "log").open("wb") as log:
         fd, port = sock.fileno(), sock.getsockname()[1]
+        inherits = any("{fd}" in word for word in words)
+        if not inherits:
+            sock.close()
         popen = subprocess.Popen(
-            [sys.executable, "-m", *(word.format(fd=fd) for word in words)],
+            [sys.executable, "-m", *(word.format(fd=fd, port=port) for word in words)],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(folder), **environment},
             stdout=log,
             stderr=log,
-            pass_fds=[fd],
+            pass_fds=[fd] if inherits else [],
             start_new_session=True,
         )
         sock.close()
         process = Process(popen, port, folder)
         try:
+            if any("{port}" in word for word in words):
+                until(lambda: process.is_listening() or popen.poll() is not None, "it listens", PATIENCE)
             yield process
         finally:
             process.close()
@@ -168,6 +190,7 @@ def limit(seconds: float = LIMIT) -> float:
 CASES = [
     *((name, signal.SIGTERM) for name in PROGRAMS),
     ("uvicorn", signal.SIGINT),
+    ("granian", signal.SIGINT),
 ]
 
 

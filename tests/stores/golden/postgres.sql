@@ -2,8 +2,16 @@ create table tidemill.archive(id uuid not null, tenant text collate "C" not null
   queue text collate "C" not null, state text not null, token bigint not null, created_at timestamptz not null,
   finished_at timestamptz not null, correlation_id text, parent_id uuid, tier text not null, policy text not null,
   document text not null, fingerprint text not null, archived_at timestamptz not null);
+create table tidemill.archive_entries(id uuid not null, file uuid not null, frame integer not null);
+create table tidemill.archive_files(id uuid not null, place text collate "C" not null, path text not null,
+  tier text not null, format text not null, rows bigint not null, bytes bigint not null, sha256 text not null,
+  first_id uuid not null, last_id uuid not null, first_ended_at timestamptz not null,
+  last_ended_at timestamptz not null, tenants text not null, tasks text not null, states text not null,
+  frames text not null, archived_at timestamptz not null);
 create table tidemill.audit(number bigint not null, at timestamptz not null, tenant text collate "C" not null,
   who text not null, action text not null, subject text not null, before text, after text, hash text not null);
+create table tidemill.blobs(job_id uuid not null, number bigint not null, part integer not null, place text,
+  content text, archived boolean not null default false, created_at timestamptz not null);
 create table tidemill.checkpoints(job_id uuid not null, name text not null, value text,
   created_at timestamptz not null);
 create table tidemill.definition_versions(definition_id uuid not null, version integer not null, body text not null,
@@ -87,8 +95,17 @@ create table tidemill.workers(id uuid not null, name text not null, host text no
   node text not null, version text not null, queues text not null, tasks text not null, concurrency integer not null,
   state text not null, started_at timestamptz not null, beat_at timestamptz not null, expires_at timestamptz not null,
   beats bigint not null);
+alter table tidemill.archive partition by RANGE (id);
+create table tidemill.archive_before partition;
+create table tidemill.archive_default partition;
 alter table tidemill.archive add PRIMARY KEY (id);
+alter table tidemill.archive_entries add PRIMARY KEY (id, file);
+alter table tidemill.archive_files add PRIMARY KEY (id);
 alter table tidemill.audit add PRIMARY KEY (number);
+alter table tidemill.blobs add CHECK ((COALESCE(place, content) IS NOT NULL));
+alter table tidemill.blobs add CHECK ((number >= 0));
+alter table tidemill.blobs add CHECK ((part >= 0));
+alter table tidemill.blobs add PRIMARY KEY (job_id, number, part);
 alter table tidemill.checkpoints add PRIMARY KEY (job_id, name);
 alter table tidemill.definition_versions add FOREIGN KEY (definition_id) REFERENCES tidemill.definitions(id);
 alter table tidemill.definition_versions add PRIMARY KEY (definition_id, version);
@@ -148,11 +165,13 @@ alter table tidemill.uses add CHECK ((used >= 0));
 alter table tidemill.uses add PRIMARY KEY (name);
 alter table tidemill.workers add CHECK ((state = ANY (ARRAY['active'::text, 'draining'::text, 'stopped'::text])));
 alter table tidemill.workers add PRIMARY KEY (id);
-CREATE INDEX archive_correlation ON tidemill.archive USING btree (correlation_id,
+CREATE INDEX archive_correlation ON ONLY tidemill.archive USING btree (correlation_id,
   id) WHERE (correlation_id IS NOT NULL);
-CREATE INDEX archive_ended ON tidemill.archive USING btree (tier, finished_at);
-CREATE INDEX archive_parent ON tidemill.archive USING btree (parent_id, id) WHERE (parent_id IS NOT NULL);
-CREATE INDEX archive_task ON tidemill.archive USING btree (task, id);
+CREATE INDEX archive_ended ON ONLY tidemill.archive USING btree (tier, finished_at);
+CREATE INDEX archive_files_ended ON tidemill.archive_files USING btree (place, tier, first_ended_at, id);
+CREATE INDEX archive_parent ON ONLY tidemill.archive USING btree (parent_id, id) WHERE (parent_id IS NOT NULL);
+CREATE INDEX archive_task ON ONLY tidemill.archive USING btree (task, id);
+CREATE INDEX blobs_created ON tidemill.blobs USING btree (created_at) WHERE ((part = 0) AND (NOT archived));
 CREATE INDEX definitions_task ON tidemill.definitions USING btree (tenant, task);
 CREATE INDEX dependencies_needs ON tidemill.dependencies USING btree (needs_id);
 CREATE INDEX details_correlation ON tidemill.details USING btree (correlation_id,
@@ -229,6 +248,30 @@ create view tidemill.jobs as SELECT ready.id, ready.tenant, ready.queue, ready.t
   history.limits, history.detailed, history.reason, history.args, history.state, history.execution, history.worker,
   history.claimed_at, history.started_at, history.finished_at, history.cancel_reason, history.progress, history.result,
   history.error FROM tidemill.history;
+CREATE OR REPLACE FUNCTION tidemill.drop_archive_months(only_tier text,
+  until_at timestamptz) RETURNS bigint LANGUAGE plpgsql AS $function$ declare part record; kept boolean; counted bigint; total bigint := 0; begin perform pg_advisory_xact_lock(hashtext('tidemill.archive')); perform set_config('lock_timeout',
+  '200ms',
+  true); for part in select c.relname as name from pg_catalog.pg_inherits i join pg_catalog.pg_class c on c.oid = i.inhrelid where i.inhparent = 'tidemill.archive'::regclass and c.relname <> 'archive_default' and (regexp_match(pg_get_expr(c.relpartbound,
+  c.oid),
+  'TO \(''([^'']+)''\)'))[1]::uuid <= tidemill.id_floor(until_at) order by c.relname loop execute format('select exists (select 1 from tidemill.%I where tier > $1 or tier < $1) ' 'or exists (select 1 from tidemill.%I where tier = $1 and finished_at >= $2)',
+  part.name, part.name) into kept using only_tier,
+  until_at; continue when kept; execute format('lock table tidemill.%I in access exclusive mode',
+  part.name); execute format('select count(*), coalesce(bool_or(tier <> $1 or finished_at >= $2),
+  false) from tidemill.%I', part.name) into counted, kept using only_tier,
+  until_at; continue when kept; total := total + counted; if part.name = 'archive_before' then truncate tidemill.archive_before; else execute format('drop table tidemill.%I',
+  part.name); end if; end loop; return total; end $function$;
+CREATE OR REPLACE FUNCTION tidemill.id_floor(floor_at timestamptz) RETURNS uuid LANGUAGE sql IMMUTABLE AS $function$ select (lpad(to_hex(floor(extract(epoch from floor_at) * 1000)::bigint),
+  12, '0') || repeat('0', 20))::uuid $function$;
+CREATE OR REPLACE FUNCTION tidemill.make_archive_month(month_at timestamptz) RETURNS boolean LANGUAGE plpgsql AS $function$ declare start timestamp := date_trunc('month',
+  month_at at time zone 'UTC'); name text := 'archive_' || to_char(start,
+  'YYYY_MM'); low uuid := tidemill.id_floor(start at time zone 'UTC'); high uuid := tidemill.id_floor((start + interval '1 month') at time zone 'UTC'); begin perform pg_advisory_xact_lock(hashtext('tidemill.archive')); if exists ( select 1 from pg_catalog.pg_inherits i where i.inhparent = 'tidemill.archive'::regclass and (i.inhrelid = to_regclass('tidemill.' || name) or (i.inhrelid = 'tidemill.archive_before'::regclass and low < (select (regexp_match(pg_get_expr(c.relpartbound,
+  c.oid),
+  'TO \(''([^'']+)''\)'))[1]::uuid from pg_catalog.pg_class c where c.oid = i.inhrelid)))) then return false; end if; perform set_config('lock_timeout',
+  '200ms', true); execute format('create table tidemill.%I (like tidemill.archive including all)',
+  name); execute format('with moved as (delete from tidemill.archive_default where id >= %L and id < %L returning *) ' 'insert into tidemill.%I select * from moved',
+  low, high,
+  name); execute format('alter table tidemill.archive attach partition tidemill.%I for values from (%L) to (%L)', name,
+  low, high); return true; end $function$;
 CREATE OR REPLACE FUNCTION tidemill.refuse_change() RETURNS trigger LANGUAGE plpgsql AS $function$ begin raise exception 'the audit is append-only' using errcode = 'integrity_constraint_violation'; end $function$;
 CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE ON tidemill.audit FOR EACH ROW EXECUTE FUNCTION tidemill.refuse_change();
 CREATE TRIGGER audit_no_truncate BEFORE TRUNCATE ON tidemill.audit FOR EACH STATEMENT EXECUTE FUNCTION tidemill.refuse_change();

@@ -2,8 +2,18 @@ CREATE TABLE tidemill_archive( id blob not null primary key, tenant text not nul
   queue text not null, state text not null, token integer not null, created_at integer not null,
   finished_at integer not null, correlation_id text, parent_id blob, tier text not null, policy text not null,
   fingerprint text not null, archived_at integer not null, document text not null) strict;
+CREATE TABLE tidemill_archive_entries( id blob not null, file blob not null, frame integer not null, primary key (id,
+  file)) strict, without rowid;
+CREATE TABLE tidemill_archive_files( id blob primary key not null, place text not null, path text not null,
+  tier text not null, format text not null, rows integer not null, bytes integer not null, sha256 text not null,
+  first_id blob not null, last_id blob not null, first_ended_at integer not null, last_ended_at integer not null,
+  tenants text not null, tasks text not null, states text not null, frames text not null,
+  archived_at integer not null) strict;
 CREATE TABLE tidemill_audit( number integer primary key, at integer not null, tenant text not null, who text not null,
   action text not null, subject text not null, before text, after text, hash text not null) strict;
+CREATE TABLE tidemill_blobs( job_id blob not null, number integer not null check (number >= 0),
+  part integer not null check (part >= 0), place text, content text, archived integer not null default 0,
+  created_at integer not null, primary key (job_id, number, part), check (coalesce(place, content) is not null)) strict;
 CREATE TABLE tidemill_checkpoints( job_id blob not null, name text not null, value text, created_at integer not null,
   primary key (job_id, name)) strict;
 CREATE TABLE tidemill_definition_versions( definition_id blob not null references tidemill_definitions(id),
@@ -99,8 +109,10 @@ CREATE TABLE tidemill_workers( id blob not null primary key, name text not null,
   started_at integer not null, beat_at integer not null, expires_at integer not null, beats integer not null) strict;
 CREATE INDEX tidemill_archive_correlation on tidemill_archive(correlation_id, id) where correlation_id is not null;
 CREATE INDEX tidemill_archive_ended on tidemill_archive(tier, finished_at, id);
+CREATE INDEX tidemill_archive_files_ended on tidemill_archive_files(place, tier, first_ended_at, id);
 CREATE INDEX tidemill_archive_parent on tidemill_archive(parent_id, id) where parent_id is not null;
 CREATE INDEX tidemill_archive_task on tidemill_archive(task, id);
+CREATE INDEX tidemill_blobs_created on tidemill_blobs(created_at) where part = 0 and not archived;
 CREATE UNIQUE INDEX tidemill_definitions_key on tidemill_definitions(tenant, key) where deleted_at is null;
 CREATE INDEX tidemill_definitions_task on tidemill_definitions(tenant, task);
 CREATE INDEX tidemill_dependencies_needs on tidemill_dependencies(needs_id);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Unpack
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, Unpack
 
 from typing_extensions import TypeVar
 
@@ -40,14 +40,30 @@ _ELSEWHERE = {
 """Method names of Celery, Dramatiq, Procrastinate, Huey and TaskIQ, with the Tidemill equivalent of each."""
 
 
+class LateClient(Protocol):
+    """A source of the client for tasks whose app includes them later."""
+
+    def client_for(self, task: str) -> Client: ...
+
+
 class BoundTask(Generic[P, R, C]):
     """A declared task, bound to its app. ``using`` returns a copy with other options."""
 
-    def __init__(self, client: Client, declared: Declared, call: CallOptions = NO_OPTIONS) -> None:
-        self._client = client
+    def __init__(self, home: Client | LateClient, declared: Declared, call: CallOptions = NO_OPTIONS) -> None:
+        self._home = home
         self._declared = declared
         self._call = call
         functools.update_wrapper(self, declared.target, updated=())
+
+    @property
+    def _client(self) -> Client:
+        home = self._home
+        return home if isinstance(home, Client) else home.client_for(self.name)
+
+    @property
+    def home(self) -> object:
+        """The group that declared this task, or the client of its app; for ``app.include``."""
+        return self._home
 
     @property
     def name(self) -> str:
@@ -71,35 +87,43 @@ class BoundTask(Generic[P, R, C]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Enqueue one job; returns when the job is durable."""
-        enqueuer = self._client.enqueuer
+        client = self._client
+        enqueuer = client.enqueuer
         place = enqueuer.place(self._declared, self._call)
         (job,) = enqueuer.enqueue(self._declared, self._call, [(args, kwargs)], place)
-        return Job(self._client, job, place)
+        return Job(client, job, place)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Enqueue one job asynchronously; concurrent calls share a commit."""
-        enqueuer = self._client.enqueuer
+        client = self._client
+        enqueuer = client.enqueuer
         place = enqueuer.place(self._declared, self._call)
         (job,) = await enqueuer.aenqueue(self._declared, self._call, [(args, kwargs)], place)
-        return Job(self._client, job, place)
+        return Job(client, job, place)
 
     def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Job[R]]:
         """Enqueue many jobs, one for each dictionary of arguments; all of them or none."""
-        enqueuer = self._client.enqueuer
+        client = self._client
+        enqueuer = client.enqueuer
         place = enqueuer.place(self._declared, self._call)
         found = enqueuer.enqueue(self._declared, self._call, [((), call) for call in calls], place)
-        return [Job(self._client, job, place) for job in found]
+        return [Job(client, job, place) for job in found]
 
     async def aenqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Job[R]]:
         """Enqueue many jobs asynchronously; all of them or none."""
-        enqueuer = self._client.enqueuer
+        client = self._client
+        enqueuer = client.enqueuer
         place = enqueuer.place(self._declared, self._call)
         found = await enqueuer.aenqueue(self._declared, self._call, [((), call) for call in calls], place)
-        return [Job(self._client, job, place) for job in found]
+        return [Job(client, job, place) for job in found]
+
+    def validate(self, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Raise ``BadArguments`` if a job with these arguments cannot be enqueued; nothing is stored."""
+        self._client.enqueuer.build(self._declared, self._call, [(args, kwargs)])
 
     def using(self, **options: Unpack[CallKeywords]) -> BoundTask[P, R, C]:
         """Return a copy of this task with these options for its jobs; other options stay unchanged."""
-        return BoundTask(self._client, self._declared, self._call.merged(options))
+        return BoundTask(self._home, self._declared, self._call.merged(options))
 
     def __repr__(self) -> str:
         return f"<task {self.name}>"
@@ -125,7 +149,7 @@ class Recipe:
     def __call__(self, task: BoundTask[P, R, C]) -> BoundTask[P, R, C]:
         profile = NO_OPTIONS.merged(self._options)
         own = task._call
-        return BoundTask(task._client, task._declared, _over(profile, own))
+        return BoundTask(task._home, task._declared, _over(profile, own))
 
 
 def _over(profile: CallOptions, own: CallOptions) -> CallOptions:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 from uuid import UUID
 
 from tidemill.clock import Clock
@@ -22,7 +22,9 @@ from tidemill.domain.decide import OrphanRule
 from tidemill.domain.durations import Duration, read_optional, read_when
 from tidemill.domain.job import NO_DETAILS, Details, NewJob
 from tidemill.domain.job_requests import REFUSED
+from tidemill.domain.large_values import ARGUMENTS, BlobKey, spilled
 from tidemill.domain.payload import PayloadLimits
+from tidemill.domain.record import Record, read_record
 from tidemill.domain.retry import RetryPolicy, policy_to_data
 from tidemill.domain.unique import Unique
 from tidemill.errors import BadSettings
@@ -63,6 +65,7 @@ class CallKeywords(TypedDict, total=False):
     connection: Any
     retry: RetryPolicy | str | None
     timeout: Duration | None
+    record: Record | Literal["full", "last", "none"] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +90,7 @@ class CallOptions:
     connection: Any = None
     retry: RetryPolicy = _UNSET
     timeout: timedelta | None = _UNSET
+    record: Record | None = None
 
     def given(self, name: str, otherwise: Any) -> Any:
         """Return the option, or the given default if it is not set."""
@@ -135,6 +139,8 @@ def read_call(given: Mapping[str, Any]) -> dict[str, Any]:
         values["timeout"] = read_timeout(values["timeout"])
     if "retry" in values:
         values["retry"] = read_retry(values["retry"])
+    if values.get("record") is not None:
+        values["record"] = read_record(values["record"])
     return values | _times(values) | _details(values)
 
 
@@ -257,9 +263,11 @@ class Template:
         """Return the job for these arguments; rejects invalid and oversized ones."""
         encoded = self._dump(tuple(args), kwargs)
         text = encoded.text
-        if len(text) > self._most or not text.isascii():  # the length in bytes is needed only here
-            self._limits.check_args(self._name, text)
-        job = NewJob._make((new_id(), self._name, text, *self._rest))
+        id = new_id()
+        # The length in bytes is needed only here.
+        if (len(text) > self._most or not text.isascii()) and self._limits.is_large(self._name, text):
+            text = spilled(text, BlobKey(id, ARGUMENTS))
+        job = NewJob._make((id, self._name, text, *self._rest))
         if self._counted is not None:
             names = names_for(self._counted, job.tenant, lambda: {**self._defaults, **encoded.values})
             job = job._replace(limits=names)
@@ -320,6 +328,8 @@ def _stored(declared: Declared, call: CallOptions) -> dict[str, object]:
         options["retry"] = data
     if call.audit is not None:
         options["audit"] = call.audit
+    if call.record is not None and call.record is not declared.options.record:
+        options["record"] = call.record.value
     return options
 
 

@@ -11,25 +11,29 @@ import contextlib
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
+from tidemill.archive.contents import read_archived
 from tidemill.client.access import enqueued_entries, who
-from tidemill.client.archive import read_archived
 from tidemill.client.enqueue.batcher import AsyncBatcher, Batcher
 from tidemill.client.enqueue.limit_cache import LimitCache
 from tidemill.client.enqueue.options import NO_OPTIONS, CallOptions, Template
+from tidemill.client.enqueue.writes import key_taken, put, snapshot, wake, write
 from tidemill.client.own_connection import aenqueue_on, alook_on, enqueue_on, look_on
+from tidemill.domain.decide import Action, expected, move
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Enqueued, JobRow, Move, NewJob
+from tidemill.domain.large_values import SpilledText
+from tidemill.domain.record import Record
 from tidemill.domain.states import JobState
 from tidemill.domain.unique import Unique
 from tidemill.errors import JobExists, StoreError, UsageError
-from tidemill.ids import made_at
 from tidemill.stores.base import Store
+from tidemill.stores.large_values import stored_job
 from tidemill.tasks.ambient import COLLECTOR, JOB, TENANT, Collector, current_collector
 from tidemill.tasks.events import Event
 from tidemill.tasks.hooks import carried_out, check_same, stamped
@@ -52,6 +56,10 @@ MOST_ORDERS = 10_000
 """Maximum number of cached orders, one per task and tenant; requests may name many tenants."""
 
 _WAITING = frozenset({JobState.PENDING, JobState.SCHEDULED})
+
+
+class _LargeArguments(Exception):
+    """A streamed call has a job with large arguments; nothing is stored."""
 
 
 class Route(NamedTuple):
@@ -130,6 +138,7 @@ class Enqueuer:
 
         ``place`` is the store that the caller got from the method ``place``, if it needed the name.
         """
+        call = self._joined(call)
         place = place or self.place(declared, call)
         if call.connection is not None:
             look_on(call.connection, self._client.store(place))
@@ -142,6 +151,19 @@ class Enqueuer:
         if self._only is None and self._client.placement.is_unchecked(place):
             self._client.placement.warn_unserved(place, self._client.pin)
         return answer
+
+    def _joined(self, call: CallOptions) -> CallOptions:
+        """Return the options with the user's connection, if a framework reports an open transaction on it."""
+        source = self._client.open_transaction
+        if (
+            source is None
+            or call.connection is not None
+            or call.store is not None
+            or COLLECTOR.get() is not None
+        ):
+            return call
+        connection = source()
+        return call if connection is None else replace(call, connection=connection)
 
     def build(self, declared: Declared, call: CallOptions, calls: Sequence[Call]) -> list[NewJob]:
         """Return the jobs that ``enqueue`` would store, without storing them."""
@@ -266,9 +288,16 @@ class Enqueuer:
             for args, kwargs in calls:
                 job = order.template.job(args, kwargs)
                 jobs.append(job)
+                if type(job.args) is SpilledText:
+                    raise _LargeArguments
                 yield job
 
-        written = order.store.enqueue(made())
+        try:
+            written = order.store.enqueue(made())
+        except _LargeArguments:
+            # Large arguments are written in the transaction of their jobs, which cannot be streamed.
+            jobs += [order.template.job(args, kwargs) for args, kwargs in calls[len(jobs) :]]
+            return self._answered(order, jobs, _batch(order, jobs))
         wake(order.store, jobs[:1])
         return self._answered(order, jobs, written)
 
@@ -315,13 +344,13 @@ class Enqueuer:
         if not order.route.final or (
             not self._events.wanted and all(enqueued.created for enqueued in written)
         ):
-            return list(jobs)
+            return [_without_content(order, job) for job in jobs]
         answers: list[JobRow | NewJob] = []
         for job, enqueued in zip(jobs, written, strict=True):
             if not enqueued.created:
                 answers.append(self._settle(order, job, enqueued.id))
                 continue
-            answers.append(job)
+            answers.append(_without_content(order, job))
             self.publish([job])
         return answers
 
@@ -360,12 +389,24 @@ class Enqueuer:
                 store.move([later])
         found = store.get([holder], tenant=ALL_TENANTS)
         if found:
-            return found[0]
+            return self._retried(store, found[0]) if rule.failed == "retry" else found[0]
         (again,) = put(store, [job], order.by)  # the holder was deleted after the conflict
         if again.created:
             self.publish([job])
             return job
-        return self._left(store, job, holder) if again.id == holder else self._settle(order, job, again.id)
+        return (
+            self._left(store, job, holder, order.declared)
+            if again.id == holder
+            else self._settle(order, job, again.id)
+        )
+
+    def _retried(self, store: Store, holder: JobRow) -> JobRow:
+        """Reopen the holder of a key if it ended without a result; the later call needs one."""
+        if holder.state not in expected(Action.RETRY):
+            return holder
+        if store.move([move(holder, Action.RETRY, "retried by a later call")], now=self._client.pin):
+            store.notify([f"ready:{holder.queue}"])
+        return next(iter(store.get([holder.id], tenant=ALL_TENANTS)), holder)
 
     def _replace(self, order: Order, job: NewJob, holder: UUID) -> JobRow | NewJob | None:
         """Cancel the waiting holder of the key and store the job; None if the holder is no longer waiting."""
@@ -383,16 +424,23 @@ class Enqueuer:
         self.publish([job])
         return job
 
-    def _left(self, store: Store, job: NewJob, holder: UUID) -> JobRow:
-        """Return the archived copy of a job that keeps its unique key until the window ends."""
-        kept = self._client.stores.get("archive", store).archived([holder], tenant=ALL_TENANTS)
-        if not kept:
+    def _left(self, store: Store, job: NewJob, holder: UUID, declared: Declared) -> JobRow:
+        """Return the archived copy of a job that keeps its unique key until the window ends.
+
+        A job that left nothing behind was equal to the given one, and has completed.
+        """
+        copies = store.archived([holder], tenant=ALL_TENANTS)
+        kept = copies[0] if copies else self._client.archived(holder, tenant=ALL_TENANTS, store=None)
+        if kept is None and declared.record(job.details) is Record.NONE:
+            seen = snapshot(job._replace(id=holder), self._client.clock.now())
+            return replace(seen, state=JobState.COMPLETED, reason="completed; record='none' keeps nothing")
+        if kept is None:
             raise JobExists(
                 f"job {holder} of task {job.task}, which is no longer stored, holds the same unique key until its window ends",
                 id=holder,
                 task=job.task,
             )
-        return read_archived(kept[0])
+        return read_archived(kept)
 
     # Group commit ------------------------------------------------------------------------------------------------------
 
@@ -410,6 +458,14 @@ class Enqueuer:
                 write = partial(put, self._client.store(store))
                 found = self._async_batchers[store] = AsyncBatcher(write, self._client.executor)
             return found
+
+
+def _without_content(order: Order, job: NewJob) -> NewJob:
+    """Return the job as it was stored; a handle must not keep large arguments in memory."""
+    if type(job.args) is not SpilledText:
+        return job
+    place = None if order.call.connection is not None else order.store.blob_url
+    return job._replace(args=str(job.args if place is None else job.args.placed(place)))
 
 
 # The writes of the routes ----------------------------------------------------------------------------------------------
@@ -449,6 +505,7 @@ async def _aon_connection(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued
 def _collect(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
     """Add these jobs to the running job's block, with their audit entries if the call asks for them."""
     assert order.block is not None
+    jobs = [stored_job(order.store, job) for job in jobs]
     written = [Enqueued(job.id, True) for job in jobs]
     audit = []
     if order.by is not None:
@@ -462,6 +519,8 @@ def _collect(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
 
 
 async def _acollect(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    if any(type(job.args) is SpilledText for job in jobs):
+        jobs = await asyncio.to_thread(lambda: [stored_job(order.store, job) for job in jobs])
     return _collect(order, jobs)
 
 
@@ -513,87 +572,22 @@ def collector_for(client: Client, declared: Declared, call: CallOptions, place: 
             " enqueue it outside ctx.transaction()"
         )
     rule: Unique | None = call.given("unique", declared.options.unique)
-    if rule is not None and rule.on_conflict != "return":
+    if rule is not None and (rule.on_conflict != "return" or rule.failed == "retry"):
+        option = "failed='retry'" if rule.failed == "retry" else f"on_conflict={rule.on_conflict!r}"
         raise UsageError(
-            f"{declared.name} has on_conflict={rule.on_conflict!r}, which needs the store's answer, and the job is written only"
+            f"{declared.name} has {option}, which needs the store's answer, and the job is written only"
             " when this one completes; use on_conflict='return', or enqueue it outside ctx.transaction()"
         )
     return block
 
 
 def _check_changes_nothing_else(rule: Unique | None) -> None:
-    if rule is not None and rule.on_conflict in ("replace", "extend"):
-        raise UsageError(
-            f"on_conflict={rule.on_conflict!r} changes another job, which a connection= of yours cannot"
-        )
+    if rule is not None and (rule.on_conflict in ("replace", "extend") or rule.failed == "retry"):
+        option = "failed='retry'" if rule.failed == "retry" else f"on_conflict={rule.on_conflict!r}"
+        raise UsageError(f"{option} changes another job, which a connection= of yours cannot")
 
 
 def audited_by(declared: Declared, call: CallOptions) -> str | None:
     """Return the identity for the audit, if the call or its task asks for an audit record."""
     audited = declared.options.audit if call.audit is None else call.audit
     return who() if audited else None
-
-
-def put(store: Store, jobs: Sequence[NewJob], by: str | None = None) -> list[Enqueued]:
-    """Store a batch, with an audit record if ``by`` is given, and wake the workers."""
-    written = store.enqueue(jobs) if by is None else write(store, jobs, by)
-    wake(store, jobs)
-    return written
-
-
-def write(store: Store, jobs: Sequence[NewJob], by: str | None) -> list[Enqueued]:
-    """Store a batch, with an audit record if ``by`` is given."""
-    if by is None:
-        return store.enqueue(jobs)
-    with store.transaction():
-        written = store.enqueue(jobs)
-        store.record(enqueued_entries(jobs, written, by))
-    return written
-
-
-def insert_new(
-    store: Store, jobs: Sequence[NewJob], taken: Callable[[NewJob, UUID], Exception], now: datetime | None
-) -> list[Enqueued]:
-    """Store jobs whose unique keys must be free; ``taken`` makes the error for a key that another job holds."""
-    written = store.enqueue(jobs, now=now)
-    for job, answer in zip(jobs, written, strict=True):
-        if not answer.created:
-            raise taken(job, answer.id)
-    return written
-
-
-def key_taken(job: NewJob, holder: UUID) -> JobExists:
-    """Return the error for a unique key that another job holds."""
-    return JobExists(f"job {holder} of task {job.task} holds the same unique key", id=holder, task=job.task)
-
-
-def wake(store: Store, jobs: Sequence[NewJob]) -> None:
-    """Notify the workers that wait for such jobs."""
-    # A job for later wakes no worker, but the process that promotes scheduled jobs must learn its due time.
-    store.notify({"scheduled" if job.run_at or job.delay else f"ready:{job.queue}" for job in jobs})
-
-
-def snapshot(job: NewJob, now: datetime) -> JobRow:
-    """Return a new job as requested, without reading it back from the store."""
-    created_at = min(made_at(job.id), now)
-    run_at = job.run_at or created_at + (job.delay or timedelta(0))
-    return JobRow(
-        id=job.id,
-        task=job.task,
-        state=JobState.SCHEDULED if run_at > now else JobState.PENDING,
-        tenant=job.tenant,
-        queue=job.queue,
-        priority=job.priority,
-        args=job.args,
-        attempt=0,
-        max_attempts=job.max_attempts,
-        crashes=0,
-        token=0,
-        run_at=run_at,
-        created_at=created_at,
-        expires_at=job.expires_at,
-        timeout=job.timeout,
-        unique_key=job.unique.key if job.unique is not None else None,
-        limits=job.limits,
-        details=job.details,
-    )

@@ -11,6 +11,7 @@ from itertools import islice, takewhile
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from tidemill.archive.tiers import merged_jobs, read_tiers
 from tidemill.client._base import async_twin
 from tidemill.client.access import NAMED, note, plain
 from tidemill.client.core import Client
@@ -222,9 +223,10 @@ class Jobs:
         self._client = client
 
     def get(self, id: UUID | str, *, tenant: str | None = None, store: str | None = None) -> Job[Any]:
-        """Return the job with that id, or raise ``JobNotFound``. An archived job has ``archived_at`` set.
+        """Return the job with that id from any tier, or raise ``JobNotFound``.
 
-        Without ``store``, the current store is searched first, then the app's other stores.
+        The live tables are read first, then the archive tables, then archive files. An archived job has ``archived_at``
+        and ``tier`` set. Without ``store``, the current store is searched first, then the app's other stores.
         """
         wanted = id_of(id)
         if wanted is None:
@@ -247,28 +249,42 @@ class Jobs:
         limit: int = 100,
         cursor: str | None = None,
         sort: str = "newest",
+        tiers: str | Collection[str] | None = None,
         store: str | None = None,
         **where: Any,
     ) -> Page[Job[Any]]:
         """Return one page of the jobs that match; ``page.next`` is the cursor of the next page.
 
-        With ``text``, a page may hold fewer than ``limit`` jobs, or none, and still have a next page.
+        ``tiers`` adds archived jobs: ``"tables"`` those in databases, ``"all"`` also those in files, and a list such as
+        ``["live", "warm"]`` those of named tiers. With ``text``, and with conditions on the contents of archived jobs, a
+        page may hold fewer than ``limit`` jobs, or none, and still have a next page.
         """
-        wanted, order, target = self._filter(where, store), _sort(sort), self._client.store(store)
+        wanted, order, choice = self._filter(where, store), _sort(sort), read_tiers(tiers)
         if _is_empty(where.get("ids")):
             return Page([])
-        page = target.jobs(wanted, sort=order, limit=limit, after=cursor)
-        return Page([Job(self._client, row, store) for row in page.items], page.next)
+        if choice.archived:
+            places = self._client.archive_places(choice, store=store)
+            merged = merged_jobs(self._client.store(store), places, wanted, choice, sort=order)
+            page = merged.page(limit, cursor)
+        else:
+            page = self._client.store(store).jobs(wanted, sort=order, limit=limit, after=cursor)
+        return Page([Job(self._client, facts, store) for facts in page.items], page.next)
 
     alist = async_twin(list)  # noqa: A003  (the method above)
 
     def stream(
-        self, *, batch: int = 100, sort: str = "oldest", store: str | None = None, **where: Any
+        self,
+        *,
+        batch: int = 100,
+        sort: str = "oldest",
+        tiers: str | Collection[str] | None = None,
+        store: str | None = None,
+        **where: Any,
     ) -> Iterator[Job[Any]]:
-        """Yield every job that matches, reading in batches."""
+        """Yield every job that matches, of the tiers as in ``list``, reading in batches."""
         cursor: str | None = None
         while True:
-            page = self.list(limit=batch, cursor=cursor, sort=sort, store=store, **where)
+            page = self.list(limit=batch, cursor=cursor, sort=sort, tiers=tiers, store=store, **where)
             yield from page.items
             if page.next is None:
                 return

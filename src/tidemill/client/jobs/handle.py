@@ -17,9 +17,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
+from tidemill.archive.contents import read_executions, read_logs
 from tidemill.client._base import async_twin
 from tidemill.client.access import note
-from tidemill.client.archive import read_executions, read_logs
 from tidemill.client.jobs.actions import cancel_descendants, change_batch, check_change, unchangeable
 from tidemill.client.jobs.known_job import KnownJob
 from tidemill.client.jobs.why import Reason, explain
@@ -28,6 +28,8 @@ from tidemill.domain.decide import Action, move
 from tidemill.domain.durations import Duration, read_duration, read_when
 from tidemill.domain.filters import JobFilter, Sort
 from tidemill.domain.job import CHANGEABLE, Execution, JobRow, LogEntry, levels_from
+from tidemill.domain.large_values import is_reference
+from tidemill.domain.record import Record
 from tidemill.domain.retention import ArchivedJob
 from tidemill.domain.states import ENDED, HELD, JobState
 from tidemill.errors import (
@@ -36,6 +38,7 @@ from tidemill.errors import (
     JobCancelled,
     JobFailed,
     JobNotFound,
+    ResultNotKept,
     StoreUnavailable,
     TidemillError,
     UsageError,
@@ -75,13 +78,22 @@ class Job(KnownJob[R]):
 
     def refresh(self) -> Job[R]:
         """Read the job again and return this handle with the new snapshot."""
-        self._row = self._client.get(self.id, tenant=self.tenant, store=self._store)
+        try:
+            self._row = self._client.get(self.id, tenant=self.tenant, store=self._store)
+        except JobNotFound:
+            if self.record is Record.NONE:
+                raise self._unrecorded() from None
+            raise
         return self
 
     arefresh = async_twin(refresh)
 
     def result(self, timeout: Duration | None = WAIT) -> R:
-        """Wait for the job to end and return the task's result; raises JobFailed, JobCancelled or WaitTimeout."""
+        """Wait for the job to end and return the task's result; raises JobFailed, JobCancelled or WaitTimeout.
+
+        A job with ``record="none"`` leaves no result, so ``ResultNotKept`` is raised at once.
+        """
+        self._refuse_unrecorded()
         seconds = _seconds(timeout)
         ended, end = self._ending()
         try:
@@ -99,6 +111,7 @@ class Job(KnownJob[R]):
         return self._conclude(row)
 
     async def aresult(self, timeout: Duration | None = WAIT) -> R:  # noqa: ASYNC109  (as in its twin)
+        self._refuse_unrecorded()
         seconds = _seconds(timeout)
         ended, end = self._ending()
         waiting = asyncio.wrap_future(ended)
@@ -115,7 +128,18 @@ class Job(KnownJob[R]):
             end()
         if row is None:
             row = await self._client.in_thread(self._left)
+        if is_reference(row.result):
+            value: R = await self._client.in_thread(self._conclude, row)
+            return value
         return self._conclude(row)
+
+    def _refuse_unrecorded(self) -> None:
+        if self.record is Record.NONE and (not self.ended or self.status is JobState.COMPLETED):
+            raise ResultNotKept(
+                f"job {self.id} of task {self.task} has record='none', so its result is not kept; "
+                "use record='last' to wait for it, or subscribe to job.finished",
+                id=self.id,
+            )
 
     def __await__(self) -> Generator[Any, None, R]:
         return self.aresult().__await__()
@@ -135,7 +159,7 @@ class Job(KnownJob[R]):
         except TidemillError:
             return
         if reason is not None:
-            _log.warning("job %s of task %s is waited for: %s", self.id, self.task, reason.text)
+            _log.warning("still waiting for job %s of task %s: %s", self.id, self.task, reason.text)
         elif hint := self._slot_hint():
             _log.warning("job %s of task %s has not started yet. %s", self.id, self.task, hint)
 
@@ -178,7 +202,15 @@ class Job(KnownJob[R]):
         try:
             return self._client.get(self.id, tenant=self.tenant, store=self._store)
         except JobNotFound:
+            if self.record is Record.NONE:
+                raise self._unrecorded() from None
             raise JobNotFound(f"job {self.id} is gone: it was deleted", id=self.id) from None
+
+    def _unrecorded(self) -> JobNotFound:
+        return JobNotFound(
+            f"job {self.id} is gone: it completed, and record='none' of task {self.task} keeps nothing",
+            id=self.id,
+        )
 
     def _conclude(self, row: JobRow | None) -> R:
         if row is None:
@@ -465,7 +497,7 @@ class Job(KnownJob[R]):
         if found.state is not JobState.REVIEW_NEEDED or found.result is None or found.task not in registry:
             return
         try:
-            registry.get(found.task).result.load(found.result)
+            registry.get(found.task).result.load(self._read(found.result))
         except BadArguments as error:
             raise BadArguments(
                 f"job {self.id} cannot be approved: {error}; reject it, or run it again with rerun()",
@@ -476,7 +508,7 @@ class Job(KnownJob[R]):
         if self.archived_at is not None:
             raise IllegalTransition(
                 f"cannot {verb} job {self.id}: it was archived {self.archived_at:%Y-%m-%d %H:%M} UTC; "
-                "archived jobs cannot be changed, enqueue a new job instead",
+                "restore it first with app.archive.restore",
                 id=self.id,
             )
 

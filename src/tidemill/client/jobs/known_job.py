@@ -7,11 +7,14 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
-from tidemill.client.enqueue.routes import snapshot
+from tidemill.client.enqueue.writes import snapshot
 from tidemill.domain.estimate import eta_of, fraction_done, percent_done
 from tidemill.domain.job import ErrorInfo, JobRow, NewJob
+from tidemill.domain.large_values import is_reference
+from tidemill.domain.record import Record, stored_record
 from tidemill.domain.states import ENDED, JobState
 from tidemill.domain.trace_context import trace_id
+from tidemill.stores.large_values import read_value
 
 if TYPE_CHECKING:
     from tidemill.client.core import Client
@@ -75,9 +78,21 @@ class KnownJob(Generic[R]):
 
     @property
     def args(self) -> dict[str, Any]:
-        """The arguments as plain JSON data."""
-        found: dict[str, Any] = json.loads(self._row.args)
+        """The arguments as plain JSON data; large ones are read from their place."""
+        found: dict[str, Any] = json.loads(self._read(self._row.args))
         return found
+
+    @property
+    def record(self) -> Record:
+        """How much of the job is kept after its end, as far as this process knows: full, last or none."""
+        row, registry = self._row, self._client.registry
+        if row.task in registry:
+            return registry.get(row.task).record(row.details)
+        return stored_record(Record.FULL, row.details.options)
+
+    def _read(self, text: str) -> str:
+        """Return the payload itself, or the large value that it refers to."""
+        return read_value(self._client.store(self._store), text) if is_reference(text) else text
 
     @property
     def run_at(self) -> datetime:
@@ -213,6 +228,11 @@ class KnownJob(Generic[R]):
         return self._row.archived_at
 
     @property
+    def tier(self) -> str | None:
+        """The archive tier of an archived job; None for a live job."""
+        return self._row.tier
+
+    @property
     def ended(self) -> bool:
         """Whether the job is in a final state, which only an explicit action can change."""
         return self._row.state in ENDED
@@ -227,6 +247,7 @@ class KnownJob(Generic[R]):
         return hash(self.id)
 
     def _decoded(self) -> Any:
+        result = None if self._row.result is None else self._read(self._row.result)
         if self._row.task in self._client.registry:
-            return self._client.registry.get(self._row.task).result.load(self._row.result)
-        return None if self._row.result is None else json.loads(self._row.result)
+            return self._client.registry.get(self._row.task).result.load(result)
+        return None if result is None else json.loads(result)

@@ -70,7 +70,7 @@ class _PsycopgAdapter:
             )
 
     def _adapted(self, cursor: Any) -> Any:
-        from tidemill.stores.sql.postgres.arrays import DUMPERS
+        from tidemill.stores.sql.postgres.values import DUMPERS
 
         for kind, dumper in DUMPERS:
             cursor.adapters.register_dumper(kind, dumper)  # registered for this cursor only
@@ -259,7 +259,8 @@ def _wrapper(given: Any) -> Any:
     alias = given if isinstance(given, str) else given.alias
     if database is None:
         raise UsageError(
-            f"connection={alias!r} names a database of Django, and this program has not loaded Django"
+            f"connection={alias!r} names a database of Django, and this program has not loaded Django; "
+            "give a connection object, or call django.setup() first"
         )
     if alias not in database.connections:
         known = ", ".join(sorted(database.connections))

@@ -37,7 +37,7 @@ from tidemill.client.own_connection.sansio import (
 )
 from tidemill.domain.job import NewJob
 from tidemill.errors import JobExists, SchemaOutdated, StoreBusy
-from tidemill.stores.sql.driver import Items, Row, Takes
+from tidemill.stores.sql.driver import QueryCall, Row
 from tidemill.stores.sql.named_queries import load
 from tidemill.stores.sql.sqlite.connection import split
 from tidemill.stores.sql.sqlite.statements import Statements
@@ -75,16 +75,17 @@ class QueryTexts:
         self._statements = Statements(schema)
         self._style = style
 
-    def line(self, name: str, takes: Takes, items: Items) -> UserStatement:
+    def line(self, call: QueryCall) -> UserStatement:
         """Return a named query with its values."""
-        statement = self._statements.get(name, takes, ())
+        name, takes, items, flags = call
+        statement = self._statements.get(name, takes, flags)
         # ``now()`` is the start of the user's transaction, which may be long ago.
         sql = _NOW.sub("statement_timestamp()", statement.sql)
         if self._style == "packed":
             return UserStatement(sql, statement.bind(takes, items))
         values: dict[str, Any] = {column: takes.get(column) for column, _ in statement.takes}
         for column, kind in statement.items:
-            given: Sequence[Any] = items[column]
+            given: Sequence[Any] = (items or {})[column]
             if kind == "uuid":  # every driver accepts an id as text, but not every driver accepts a UUID
                 values[column] = [str(id) for id in given]
             elif kind == "interval":
@@ -131,9 +132,9 @@ def converse_postgres(
     host.ready()
     yield from _identify(host, store, book, settings.schema)
 
-    def run(name: str, takes: Takes, items: Items) -> Talk[list[Row]]:
-        kinds = [kind for _, kind in load("postgres")[name].gives]
-        rows = yield book.line(name, takes, items)._replace(gives=bool(kinds))
+    def run(call: QueryCall) -> Talk[list[Row]]:
+        kinds = [kind for _, kind in load("postgres")[call.name].gives]
+        rows = yield book.line(call)._replace(gives=bool(kinds))
         return [_plain_ids(row, kinds) for row in rows]
 
     yield from work.before("postgres")
@@ -203,7 +204,7 @@ def _look(book: QueryTexts, schema: str) -> Talk[Identity]:
     )
     there, place = rows[0]
     if there:
-        rows = yield book.line("installation", {}, {})
+        rows = yield book.line(QueryCall("installation", {}))
     return (rows[0][0], rows[0][1]) if there and rows else ("", place)
 
 
@@ -267,8 +268,9 @@ def converse_sqlite(
     def say(sql: str, values: Any = (), *, many: bool = False) -> UserStatement:
         return _spelt(host, sql, values, many=many)
 
-    def run(name: str, takes: Takes, items: Items) -> Talk[list[Row]]:
-        program = statements().get(name, takes)
+    def run(call: QueryCall) -> Talk[list[Row]]:
+        name, takes, items, flags = call
+        program = statements().get(name, takes, flags)
         rows: list[Row] = []
         for sql, many, values in program.bind(takes, items, lambda: at):
             rows = yield say(_UNHEX.sub(_UNHEXED, sql), values, many=many)
@@ -277,7 +279,7 @@ def converse_sqlite(
 
     at: Any = now
     yield from look_for_tables(host, store)
-    theirs = next(iter((yield from run("installation", {}, {}))), None)
+    theirs = next(iter((yield from run(QueryCall("installation", {})))), None)
     host.ready()
     ours: Identity = yield StoreCall(store.whereabouts)
     if theirs is None or theirs[0] != ours[0] or not same_file(theirs[1], ours[1]):

@@ -17,8 +17,11 @@ from weakref import WeakKeyDictionary
 
 from tidemill.client.access import enqueued_entries
 from tidemill.domain.job import Enqueued, Finish, LogEntry, NewJob, ProgressReport
+from tidemill.domain.large_values import SpilledText
 from tidemill.errors import UsageError
-from tidemill.stores.sql.driver import Driver, Items, Row, Takes
+from tidemill.stores.large_values import store_job_value, store_value
+from tidemill.stores.sql.blobs import SqlBlobs
+from tidemill.stores.sql.driver import Driver, Items, QueryCall, Row, Takes
 from tidemill.stores.sql.lifecycle import SqlLifecycle
 from tidemill.stores.sql.records import SqlRecords
 from tidemill.stores.sql.store import SqlStore
@@ -114,13 +117,13 @@ async def adrive(talk: Talk[T], host: AsyncAdapter) -> T:
 
 # The store's own methods -------------------------------------------------------------------------------------------------
 
-Run = Callable[[str, Takes, Items], Talk[list[Row]]]
+Run = Callable[[QueryCall], Talk[list[Row]]]
 
 
 class _NextStatement(Exception):
-    def __init__(self, name: str, takes: Takes, items: Items) -> None:
-        super().__init__(name)
-        self.name, self.takes, self.items = name, takes, items
+    def __init__(self, call: QueryCall) -> None:
+        super().__init__(call.name)
+        self.call = call
 
 
 class _RecordedAnswers:
@@ -134,13 +137,13 @@ class _RecordedAnswers:
     ) -> list[Row]:
         for answer in self._answers:
             return answer
-        raise _NextStatement(name, takes or {}, items or {})
+        raise _NextStatement(QueryCall(name, takes or {}, items or {}, tuple(flags)))
 
     def transaction(self) -> AbstractContextManager[None]:
         return nullcontext()  # the user's own transaction surrounds everything
 
 
-class Replay(SqlLifecycle, SqlRecords):
+class Replay(SqlLifecycle, SqlRecords, SqlBlobs):
     """The SQL store's own methods, as far as they need only ``run`` and ``transaction`` of a driver."""
 
     def __init__(self, answers: Sequence[list[Row]]) -> None:
@@ -180,8 +183,8 @@ def rehearsed(work: ConnectionWrite[T], now: datetime | None, run: Run) -> Talk[
         try:
             return work.act(Replay(answers), now)
         except _NextStatement as asks:
-            name, takes, items = asks.name, asks.takes, asks.items
-        answers.append((yield from run(name, takes, items)))
+            call = asks.call
+        answers.append((yield from run(call)))
 
 
 class PendingOutput(Protocol):
@@ -205,6 +208,9 @@ class EnqueueWrite(ConnectionWrite[list[Enqueued]]):
 
     def act(self, rehearsal: Replay, now: datetime | None) -> list[Enqueued]:
         written = rehearsal.enqueue(self.jobs, now=now)
+        for job, enqueued in zip(self.jobs, written, strict=True):
+            if enqueued.created:
+                store_job_value(rehearsal, job, now=now)
         if self._by is not None:
             rehearsal.record(enqueued_entries(self.jobs, written, self._by), now=now)
         return written
@@ -221,6 +227,7 @@ class CompletionWrite(ConnectionWrite[bool]):
     tables = (
         *EnqueueWrite.tables,
         "tidemill_item_finish",
+        "tidemill_gone",
         "tidemill_held",
         "tidemill_keyed",
         "tidemill_lost",
@@ -247,7 +254,11 @@ class CompletionWrite(ConnectionWrite[bool]):
         entries, reports = self._unwritten
         rehearsal.log(entries)
         rehearsal.report(reports, now=now)
-        return not rehearsal.finish([self._finish], now=now)
+        lost = rehearsal.finish([self._finish], now=now)
+        value = self._finish.result
+        if not lost and isinstance(value, SpilledText):
+            store_value(rehearsal, value, now=now)
+        return not lost
 
     def topics(self, answer: bool) -> frozenset[str]:
         if not answer:

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from tidemill.client._base import async_twin
 from tidemill.client.access import NAMED, TenantApi
-from tidemill.client.enqueue.routes import insert_new
+from tidemill.client.enqueue.writes import insert_new
 from tidemill.client.jobs.handle import Job
 from tidemill.client.schedules.schedule import (
     Schedule,

@@ -139,6 +139,10 @@ class Declarations:
                 deployment(),
             )
 
+    def restart(self) -> None:
+        """Treat every declaration as not stored yet, after the client has changed its store."""
+        self._stale, self._recorded, self._warned, self._warned_of_limits = True, False, False, False
+
     @contextmanager
     def override(self) -> Iterator[None]:
         """Treat every declaration as new inside a block in which the client has another store and clock.
@@ -148,7 +152,7 @@ class Declarations:
         kept = self._all, self._stale, self._recorded, self._warned, self._warned_of_limits
         now = self._client.clock.now()
         self._all = {place: replace(dated(schedule, now), id=new_id()) for place, schedule in kept[0].items()}
-        self._stale, self._recorded, self._warned, self._warned_of_limits = True, False, False, False
+        self.restart()
         try:
             yield
         finally:
@@ -236,12 +240,12 @@ class Declarations:
             elif row.source is not Source.CODE or row.options.get("app") != app:
                 plan.conflicts.append(schedule.key)
                 owner = (
-                    row.options.get("app")
+                    f"a schedule of app {row.options.get('app')!r}"
                     if row.source is Source.CODE
                     else "a schedule that was added at run time"
                 )
                 _log.error(
-                    "schedule %s of tenant %s is not stored: its key already belongs to %s",
+                    "schedule %s of tenant %s is not stored: its key belongs to %s; choose another key",
                     schedule.key,
                     schedule.tenant,
                     owner,

@@ -13,7 +13,7 @@ from typing import Any
 from tidemill.client._base import async_twin
 from tidemill.client.access import TenantApi, named
 from tidemill.client.enqueue.limit_cache import drop_rule
-from tidemill.client.enqueue.routes import insert_new
+from tidemill.client.enqueue.writes import insert_new
 from tidemill.client.jobs.handle import Job
 from tidemill.client.schedules.schedule import (
     RULES,

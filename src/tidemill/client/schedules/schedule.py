@@ -15,13 +15,14 @@ from zoneinfo import ZoneInfo
 
 from tidemill.client.access import AuditData, difference
 from tidemill.client.enqueue.options import read_call
-from tidemill.client.enqueue.routes import key_taken
+from tidemill.client.enqueue.writes import key_taken
 from tidemill.domain.bounds import data_flaw
 from tidemill.domain.calendar import BusinessCalendar, as_exclude
 from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.job import NewJob
 from tidemill.domain.job_requests import OPTIONS, REFUSED, TaskData, options_to_data
 from tidemill.domain.payload import PayloadLimits
+from tidemill.domain.record import Record
 from tidemill.domain.retry import RetryPolicy
 from tidemill.domain.schedule_fires import NODE_QUEUE, FireRules, merged_args, read_rules, refuses
 from tidemill.domain.schedule_rules import (
@@ -321,6 +322,7 @@ class ScheduleKeywords(TypedDict, total=False):
     correlation_id: str | None
     expires: Duration | None
     audit: bool | None
+    record: Record | Literal["full", "last", "none"] | None
     jitter: Duration
     store: str | None
 

@@ -202,8 +202,9 @@ def crew_of(workers: Iterable[Worker], now: datetime) -> WorkerCounts:
     )
 
 
+MINUTE = timedelta(minutes=1)
 RECENT = timedelta(minutes=10)
-"""The window over which a queue's pace is measured."""
+"""The windows over which a queue's pace is measured: the last minute, or the longer one if no job ended in it."""
 
 MOST_QUEUES = 200
 MOST_NAMES = 1_000
@@ -224,7 +225,7 @@ class QueueLoad(NamedTuple):
     depth: int
     late: int
     oldest_at: datetime | None
-    per_minute: float  #: jobs that ended
+    per_minute: float  #: jobs that ended: in the last minute, or on average in ``RECENT`` if none did
     drains_in: timedelta | None  #: at this pace without new jobs; None if no jobs end
     workers: int
     slots: int
@@ -245,6 +246,7 @@ class QueueCounts(NamedTuple):
     at: datetime
     depths: list[Depth]
     ended: EndedGroups
+    minute: EndedGroups  #: jobs that ended in the last minute
 
 
 class TaskLoad(NamedTuple):
@@ -305,6 +307,7 @@ def queue_counts(store: Store, now: datetime, *, tenant: str = ALL_TENANTS) -> Q
         now,
         store.depths(tenant=tenant, now=now),
         store.ended_by(Group.QUEUE, RECENT, tenant=tenant, limit=MOST_QUEUES, now=now),
+        store.ended_by(Group.QUEUE, MINUTE, tenant=tenant, limit=MOST_QUEUES, now=now),
     )
 
 
@@ -322,9 +325,9 @@ def queue_loads(
     A queue is active if jobs are waiting or ended recently, if it is paused or served by a worker, or if it is in
     ``also``. ``counts`` are figures that the caller read a moment ago.
     """
-    read_at, found, groups = counts or queue_counts(store, now, tenant=tenant)
+    read_at, found, groups, minute = counts or queue_counts(store, now, tenant=tenant)
     depths = {depth.queue: depth for depth in found}
-    ended = {row.name: row.total for row in groups.rows if row.name is not None}
+    ended = _paces(groups, read_at) | _paces(minute, read_at)
     pauses = {pause.name: pause for pause in store.pauses() if pause.kind is PauseKind.QUEUE}
     workers = [worker for worker in store.workers() if is_living(worker, now)]
     names = {*depths, *ended, *also}
@@ -332,12 +335,11 @@ def queue_loads(
         names |= {*pauses, *(queue for worker in workers for queue in worker.queues)}
     if named is not None:
         names = {named}
-    minutes = max((read_at - groups.since_at).total_seconds() / 60, 1 / 60)
     rows = []
     for name in names:
         depth = depths.get(name)
         waiting = 0 if depth is None else depth.pending + depth.late
-        pace = ended.get(name, 0) / minutes
+        pace = ended.get(name, 0.0)
         servers = [worker for worker in workers if serving(worker, name)]
         rows.append(
             QueueLoad(
@@ -354,6 +356,12 @@ def queue_loads(
         )
     rows.sort(key=lambda row: (-row.depth, row.name))
     return QueueLoads(rows[:MOST_QUEUES], groups.since_at, len(rows) > MOST_QUEUES)
+
+
+def _paces(groups: EndedGroups, now: datetime) -> dict[str, float]:
+    """Return the jobs that ended per minute, by queue."""
+    minutes = max((now - groups.since_at).total_seconds() / 60, 1 / 60)
+    return {row.name: row.total / minutes for row in groups.rows if row.name is not None}
 
 
 def task_names(

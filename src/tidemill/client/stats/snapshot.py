@@ -11,14 +11,23 @@ from tidemill.client.documents import current_duties, duties_of
 from tidemill.client.stats.loads import crew_of, is_living, liveness
 from tidemill.client.stats.reports import Health, Leader, Overview, PolicyArchival, QueueDepth
 from tidemill.domain import alerts
-from tidemill.domain.alerts import LOST_FOR, Alert, AlertInput, LeaderFact, LostWorker, QueueFact, Thresholds
+from tidemill.domain.alerts import (
+    LOST_FOR,
+    Alert,
+    AlertInput,
+    LeaderFact,
+    LostWorker,
+    MismatchFact,
+    QueueFact,
+    Thresholds,
+)
 from tidemill.domain.archive_totals import BOUNDS, PolicySums, read_sums
 from tidemill.domain.archive_totals import LEASE as ARCHIVE
 from tidemill.domain.cluster import Lease, Worker, holder_of
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.prometheus import MOST_LABELS, OTHER, Family, Histogram, bounded, combined, rendered
 from tidemill.domain.records import PauseKind
-from tidemill.domain.retention import ArchivePolicy
+from tidemill.domain.retention import Selection, Selector
 from tidemill.domain.states import HELD, LIVE, JobState
 from tidemill.domain.stats import (
     FAILURES,
@@ -228,6 +237,7 @@ def raised(look: Snapshot, thresholds: Thresholds | None, window: timedelta) -> 
     workers = look.store.workers()
     crew = crew_of(workers, look.at)
     paused = [pause for pause in look.store.pauses() if pause.kind is PauseKind.ALL]
+    leases = look.store.leases()
     inputs = AlertInput(
         now=look.at,
         window=window,
@@ -245,8 +255,13 @@ def raised(look: Snapshot, thresholds: Thresholds | None, window: timedelta) -> 
         paused_at=paused[0].paused_at if paused else None,
         leaders=tuple(
             LeaderFact(lease.name, lease.acquired_at, lease.beat_at, last_tick(lease))
-            for lease in look.store.leases()
+            for lease in leases
             if lease.holder is not None and lease.acquired_at is not None and lease.beat_at is not None
+        ),
+        mismatches=tuple(
+            MismatchFact(sums.policy, datetime.fromisoformat(sums.mismatch_at))
+            for sums in archival_of(leases).values()
+            if sums.mismatch_at is not None and look.tenant == ALL_TENANTS
         ),
     )
     return wrong + alerts.alerts(inputs, limits)
@@ -354,9 +369,6 @@ FRESH = 5.0
 """Seconds for which the rendered metrics are cached."""
 
 RECENT = timedelta(minutes=5)
-
-OLDEST = ArchivePolicy("oldest", max_age=timedelta(0), batch=1)
-"""Selects the job that ended first."""
 
 
 class Metrics:
@@ -513,7 +525,7 @@ def _archival(policies: Mapping[str, PolicySums]) -> list[Family | Histogram]:
 
 def _history(look: Snapshot) -> Family:
     """Return the age of the oldest ended job that is not archived; steady growth means that archiving has stopped."""
-    oldest = look.store.archivable(OLDEST, now=look.at)
+    oldest = look.store.archivable(Selection(Selector(), limit=1), policy="", tier="")
     age = Family("tidemill_history_age_seconds", "How long ago the oldest job ended that is not archived.")
     age.add((look.at - oldest[0].finished_at).total_seconds() if oldest else 0)
     return age

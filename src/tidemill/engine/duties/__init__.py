@@ -11,12 +11,13 @@ from random import Random
 from tidemill.clock import Clock
 from tidemill.domain.cluster import Coordination
 from tidemill.domain.retention import ArchivePolicy
+from tidemill.engine.duties.blobs import SweepBlobs
 from tidemill.engine.duties.expire import CancelExpired, Expire
 from tidemill.engine.duties.fire import FireDuty, TaskDataOf, no_task_data
 from tidemill.engine.duties.fire_here import FireHere
 from tidemill.engine.duties.promote import Promote
 from tidemill.engine.duties.reclaim import Reclaim
-from tidemill.engine.duties.retention import Retention
+from tidemill.engine.duties.removal import DropEnded
 from tidemill.engine.duties.settle import PolicyOf
 from tidemill.engine.duties.sweep import Sweep
 from tidemill.engine.duties.tick import TickDuty
@@ -27,6 +28,7 @@ from tidemill.stores.base import Store
 
 __all__ = [
     "CancelExpired",
+    "DropEnded",
     "Expire",
     "FireDuty",
     "FireHere",
@@ -34,8 +36,8 @@ __all__ = [
     "PolicyOf",
     "Promote",
     "Reclaim",
-    "Retention",
     "Sweep",
+    "SweepBlobs",
     "TaskDataOf",
     "TickDuty",
     "Wake",
@@ -79,8 +81,9 @@ def usual_duties(
         Expire(store, clock, policy_of, random, batch=batch).duty(),
         CancelExpired(store, batch=batch).duty(),
         Sweep(store).duty(),
+        SweepBlobs(store).duty(),
     ]
-    return duties + ([Retention(store, retention).duty()] if retention else [])
+    return duties + ([DropEnded(store, retention).duty()] if retention else [])
 
 
 def duties_here(

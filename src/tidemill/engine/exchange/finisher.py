@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from tidemill.domain.decide import COMPLETED, DEFAULT_POLICY, decide, late_completion
+from tidemill.domain.decide import COMPLETED, DEFAULT_POLICY, completed, decide, late_completion
 from tidemill.domain.job import Claim, ErrorInfo, Finish, NewJob, Transition
+from tidemill.domain.large_values import PREFIX
 from tidemill.domain.outcome import Failed, Misfit, Outcome, Released, ReviewRequested, Succeeded
+from tidemill.domain.record import Keep, Record, rows_kept
 from tidemill.domain.states import ENDED, JobState
 from tidemill.engine.exchange.held_job import HeldJob
 from tidemill.engine.runner.execution import ExecutionEnd
@@ -34,16 +36,14 @@ class Settled(NamedTuple):
     ended: float
     then: tuple[NewJob, ...] = ()
     audit: tuple[Audited, ...] = ()
-
-    def finish(self, at: float) -> Finish:
-        """The write for the store, at this reading of the same clock."""
-        _, claim, transition, result, error, began, ended, then, audit = self
-        began_ago = None if began is None else at - began
-        return _finish((claim, transition, result, error, began_ago, at - ended, then, audit))
+    keep: Keep = Keep.ALL
 
 
 SHORT = 0.01
 """Seconds. A shorter run is not compared with its timeout, because the hot path pays for every comparison."""
+
+# Module globals: a member of an Enum class is slow to look up before Python 3.12.
+FULL, KEEP_ALL = Record.FULL, Keep.ALL
 
 # Like Settled(...), without the cost of parsing keyword arguments.
 _settled = partial(tuple.__new__, Settled)
@@ -56,11 +56,22 @@ def settle(held: HeldJob, ended: ExecutionEnd | None, at: float) -> Settled:
         outcome, result, _, began, ended_at, _, then, audit = ended
         if type(outcome) is Succeeded:  # success wins over any request to stop
             claim, change = held.claim, COMPLETED
-            took = ended_at - began
-            if took > SHORT and claim.timeout is not None and took > claim.timeout.total_seconds():
-                change = late_completion(claim.timeout, took)
-            return _settled((held, claim, change, result, None, began, ended_at, then, audit))
+            if ended_at - began > SHORT:
+                change = _late(claim, ended_at - began)
+            if result is not None and change is COMPLETED and result.startswith(PREFIX):
+                change = completed(result)
+            keep = KEEP_ALL
+            if (record := held.record) is not FULL:
+                keep = rows_kept(record, change.state, claim.token)
+            return _settled((held, claim, change, result, None, began, ended_at, then, audit, keep))
     return settle_as(held, held.outcome(ended), ended, at)
+
+
+def _late(claim: Claim, took: float) -> Transition:
+    """The transition of a job that succeeded, with a mark if it ran past its timeout."""
+    if claim.timeout is None or took <= claim.timeout.total_seconds():
+        return COMPLETED
+    return late_completion(claim.timeout, took)
 
 
 def settle_as(held: HeldJob, outcome: Outcome, ended: ExecutionEnd | None, at: float) -> Settled:
@@ -80,12 +91,34 @@ def settle_as(held: HeldJob, outcome: Outcome, ended: ExecutionEnd | None, at: f
     elif isinstance(outcome, ReviewRequested):
         result = outcome.output
     began = held.began if ended is None else ended.began
-    return Settled(held, claim, transition, result, error, began, at if ended is None else ended.ended)
+    keep = rows_kept(held.record, transition.state, claim.token)
+    ended_at = at if ended is None else ended.ended
+    return Settled(held, claim, transition, result, error, began, ended_at, keep=keep)
 
 
 def release(held: HeldJob, reason: str, at: float) -> Settled:
     """Return a job to the queue. This costs no attempt. A job that has expired is cancelled instead."""
     return settle_as(held, Released(reason), None, at)
+
+
+def finishes_of(settled: Iterable[Settled], at: float) -> list[Finish]:
+    """The writes for the store, at this reading of the clock of the results."""
+    return [
+        _finish(
+            (
+                claim,
+                change,
+                result,
+                error,
+                None if began is None else at - began,
+                at - ended,
+                then,
+                audit,
+                keep,
+            )
+        )
+        for _, claim, change, result, error, began, ended, then, audit, keep in settled
+    ]
 
 
 def topic_of(job: NewJob) -> str:

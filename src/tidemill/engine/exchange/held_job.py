@@ -9,12 +9,15 @@ from uuid import UUID
 
 from tidemill.clock import Clock
 from tidemill.domain.job import Checkpoint, Claim, Details, JobRow, LogEntry, Progress, ProgressReport, job_of
+from tidemill.domain.large_values import SpilledText
 from tidemill.domain.outcome import Cancelled, Failed, Outcome, Released, Succeeded, TimedOut
+from tidemill.domain.record import Record
 from tidemill.engine.completion import Connections, check_held
 from tidemill.engine.context import StartRefused
 from tidemill.engine.runner.execution import ExecutionEnd
 from tidemill.engine.runner.retry_hooks import timed_out
 from tidemill.stores.base import Store
+from tidemill.stores.large_values import is_private, read_value, store_value
 from tidemill.tasks.task import Declared
 
 STOPPING = "the worker is stopping"
@@ -104,13 +107,11 @@ class HeldJob:
     def __init__(
         self, claim: Claim, declared: Declared, details: Details, services: RunnerServices, kind: str
     ) -> None:
-        self.claim, self.declared, self.details, self.services, self.kind = (
-            claim,
-            declared,
-            details,
-            services,
-            kind,
-        )
+        self.claim = claim
+        self.declared = declared
+        self.details = details
+        self.services = services
+        self.kind = kind
         self.began: float | None = None  #: monotonic time at which it began
         self.handle: Any = None  #: the handle with which the executor stops it
         self.cancel_reason: str | None = claim.cancel_reason
@@ -139,6 +140,11 @@ class HeldJob:
     def is_open(self) -> bool:
         """Whether the job is held and its result is not decided."""
         return self.phase is OPEN
+
+    @property
+    def record(self) -> Record:
+        """How much of the job is kept."""
+        return self.declared.record(self.details)
 
     def job(self) -> JobRow:
         """The job as its context shows it."""
@@ -225,6 +231,16 @@ class HeldJob:
         self.completes = True
         now = self.services.clock.monotonic()
         return now - (now if self.began is None else self.began)
+
+    @property
+    def is_private(self) -> bool:
+        return is_private(self.services.store)
+
+    def spill(self, value: SpilledText) -> str:
+        return store_value(self.services.store, value, in_table=self.completes)
+
+    def fetch(self, text: str) -> str:
+        return read_value(self.services.store, text)
 
     def flush(self) -> None:
         self.services.flush(self)

@@ -66,8 +66,9 @@ def held_of(
         if claim.crashes and alone:
             # A suspect runs in its own process. If it causes the crashes, it takes no other job with it.
             kind = PROCESS
-        asked_with = details.get(claim.id, NO_DETAILS) if claim.detailed else NO_DETAILS
-        held[claim.id.int] = HeldJob(claim, declared, asked_with, services, kind)
+        id = claim.id
+        asked_with = details.get(id, NO_DETAILS) if details and claim.detailed else NO_DETAILS
+        held[id.int] = HeldJob(claim, declared, asked_with, services, kind)
     return held
 
 
@@ -92,13 +93,16 @@ def lots_of(
     """
     lots: dict[str, list[HeldJob]] = {LOOP: [], THREAD: [], PROCESS: []}
     apart: list[HeldJob] = []
-    for held in jobs:
-        if back and held in back:
-            continue
-        claim = held.claim
-        exclusive = claim.crashes and (not alone or claim.token - claim.attempt >= OFTEN_BACK)
-        (apart if exclusive else lots[held.kind]).append(held)
+    for held in [held for held in jobs if held not in back] if back else jobs:
+        if held.claim.crashes and _must_wait(held.claim, alone=alone):
+            apart.append(held)
+        else:
+            lots[held.kind].append(held)
     return lots, apart
+
+
+def _must_wait(suspect: Claim, *, alone: bool) -> bool:
+    return not alone or suspect.token - suspect.attempt >= OFTEN_BACK
 
 
 def mark_running(store: Store, jobs: Sequence[HeldJob], patience: StartPatience) -> list[HeldJob]:

@@ -43,24 +43,27 @@ class Outbox:
         """Remove at most ``most`` outcomes for one statement, and free the slots of their jobs."""
         taken = self.take_decided(most)
         ids = {item.claim.id.int for item in taken}  # integers: looking up a UUID takes five times as long
-        reached = self.reached
-        seconds = dict.fromkeys(self._kinds, 0.0)
-        count = dict.fromkeys(self._kinds, 0)
-        while reached and len(taken) < most:
-            held, ended = reached.popleft()
-            kind = held.kind
-            count[kind] += 1
-            if ended is not None:
-                seconds[kind] += ended.ended - ended.began
-            if held.phase is OPEN:
-                held.phase = DECIDED
-                id = held.claim.id.int
-                (self._decided if id in ids else taken).append(settle(held, ended, at))
-                ids.add(id)
-        for name, ended_now in count.items():
-            self._kinds[name].load -= ended_now
-            self._kinds[name].ran(seconds[name], ended_now)
+        while self.reached and len(taken) < most:
+            # Other threads only append, so at least this many can be removed.
+            room = min(most - len(taken), len(self.reached))
+            lot = [self.reached.popleft() for _ in range(room)]
+            self._free(lot)
+            for held, ended in lot:
+                if held.phase is OPEN:
+                    held.phase = DECIDED
+                    id = held.claim.id.int
+                    (self._decided if id in ids else taken).append(settle(held, ended, at))
+                    ids.add(id)
         return taken
+
+    def _free(self, lot: Sequence[tuple[HeldJob, ExecutionEnd | None]]) -> None:
+        """Free the slots of these jobs, and note how long they ran."""
+        kinds = [held.kind for held, _ in lot]
+        for kind in set(kinds):
+            load, jobs = self._kinds[kind], kinds.count(kind)
+            load.load -= jobs
+            same = lot if jobs == len(lot) else [item for item in lot if item[0].kind == kind]
+            load.ran(sum([ended.ended - ended.began for _, ended in same if ended is not None]), jobs)
 
     def take_decided(self, most: int) -> list[Settled]:
         """Remove the oldest decided outcomes.

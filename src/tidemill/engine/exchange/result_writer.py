@@ -16,8 +16,9 @@ from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import ErrorInfo, JobRow
 from tidemill.domain.outcome import Failed
+from tidemill.domain.record import Keep, Record
 from tidemill.domain.states import JobState
-from tidemill.engine.exchange.finisher import Settled, settle_as
+from tidemill.engine.exchange.finisher import Settled, finishes_of, settle_as
 from tidemill.errors import StoreCorrupt, StoreError
 from tidemill.stores.base import Store
 
@@ -37,7 +38,7 @@ def write_again(store: Store, settled: Sequence[Settled], at: float) -> frozense
 
     A result is stored already if only the store's answer was lost.
     """
-    lost = store.finish([item.finish(at) for item in settled])
+    lost = store.finish(finishes_of(settled, at))
     if not lost:
         return lost
     written = {
@@ -49,7 +50,15 @@ def write_again(store: Store, settled: Sequence[Settled], at: float) -> frozense
         for _, claim, transition, *_ in settled
         if (claim.id, claim.token, claim.worker, transition.execution) in written
     )
-    return lost - there
+    return lost - there - _gone(store, [item for item in settled if item.claim.id in lost])
+
+
+def _gone(store: Store, settled: Sequence[Settled]) -> frozenset[UUID]:
+    """The jobs among these that were completed and left nothing behind: a job that was not written is still stored."""
+    ids = {item.claim.id for item in settled if item.keep is Keep.NOTHING}
+    if not ids:
+        return frozenset()
+    return frozenset(ids - {job.id for job in store.get(ids, tenant=ALL_TENANTS)})
 
 
 class WriteAnswer(NamedTuple):
@@ -83,6 +92,8 @@ def look_up_completed(store: Store, settled: Sequence[Settled], lost: frozenset[
 
 def _is_completed(job: JobRow | None, item: Settled) -> bool:
     """Whether the claim of this result completed the job. A result that says otherwise is logged."""
+    if job is None and item.held.record is Record.NONE:
+        return True  # it completed, and left nothing behind
     if job is None or job.token != item.claim.token or job.state is not JobState.COMPLETED:
         return False
     if item.transition is not COMPLETED:
@@ -111,7 +122,7 @@ def one_by_one(store: Store, clock: Clock, settled: Sequence[Settled], error: Ex
     for item in settled:
         at = clock.monotonic()
         try:
-            lost |= store.finish([item.finish(at)])
+            lost |= store.finish(finishes_of([item], at))
             written.append(item)
         except Exception as refused:  # noqa: BLE001  (a store may raise any exception for data it cannot write)
             if is_trouble(refused):

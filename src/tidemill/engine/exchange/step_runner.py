@@ -20,7 +20,7 @@ from uuid import UUID
 from tidemill.clock import Clock
 from tidemill.domain.job import Claim, Finish
 from tidemill.domain.lanes import ClaimRequest
-from tidemill.engine.exchange.finisher import Settled
+from tidemill.engine.exchange.finisher import Settled, finishes_of
 from tidemill.engine.exchange.held_job import HeldJob
 from tidemill.engine.exchange.machine import LaneLook, Wakeup
 from tidemill.engine.exchange.planner import ClaimPlan
@@ -256,8 +256,7 @@ class StepRunner:
 
     def _finishes(self, settled: Sequence[Settled]) -> list[Finish]:
         self._owner.about_to_write(settled)
-        at = self._clock.monotonic()
-        return [item.finish(at) for item in settled]
+        return finishes_of(settled, self._clock.monotonic())
 
     def _asked(self, plan: ClaimPlan | None, request: ClaimRequest, ask: Callable[[], T]) -> T:
         try:

@@ -28,8 +28,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tidemill import errors
-from tidemill.domain.job import Claim, ErrorInfo, LogEntry, Progress, ProgressReport, job_of
-from tidemill.domain.outcome import Cancelled, Failed, Outcome
+from tidemill.domain.job import Claim, Details, ErrorInfo, LogEntry, Progress, ProgressReport, job_of
+from tidemill.domain.large_values import BlobReference, SpilledText, is_reference
+from tidemill.domain.outcome import Cancelled, Failed, Outcome, Succeeded
+from tidemill.domain.payload import size_of
 from tidemill.engine import sanitize
 from tidemill.engine.app_lookup import Application, find_app, user_traceback
 from tidemill.engine.completion import Connections
@@ -60,6 +62,7 @@ from tidemill.engine.frames_follow_ups import following_to_data
 from tidemill.engine.log_records import stamp_records
 from tidemill.engine.runner.execution import ExecutionEnd, arun, run
 from tidemill.errors import PayloadTooLarge, StoreError, TidemillError, UsageError
+from tidemill.stores.large_values import is_private, read_value, store_value
 from tidemill.stores.memory import MemoryStore
 from tidemill.tasks.events import Event
 from tidemill.tasks.task import Declared
@@ -98,7 +101,9 @@ class _Run:
 class _Sender:
     """The ``Outlet`` of a job in a child: it sends every call to the runner, with the number of the run."""
 
-    def __init__(self, child: Child, own: _Run, declared: Declared, claim: Claim) -> None:
+    def __init__(self, child: Child, own: _Run, declared: Declared, claim: Claim, details: Details) -> None:
+        self.record = declared.record(details)
+        self._completes = False
         self._child, self._run, self.declared, self.claim = child, own, declared, claim
         self.connections: Connections = child.app.connections
         self.store_name = child.store_name
@@ -139,7 +144,20 @@ class _Sender:
     def now(self) -> datetime:
         return self._child.app.clock.now()
 
+    @property
+    def is_private(self) -> bool:
+        return is_private(self._child.app.store)
+
+    def spill(self, value: SpilledText) -> str:
+        if self.is_private:
+            return value.content  # the runner stores it
+        return store_value(self._child.app.store, value, in_table=self._completes)
+
+    def fetch(self, text: str) -> str:
+        return read_value(self._child.app.store, text)
+
     def completing(self) -> float:
+        self._completes = True
         self._say("completing")
         return self._child.app.clock.monotonic() - self._began
 
@@ -251,8 +269,7 @@ class Child:
         try:
             self.say(message | following)
         except PayloadTooLarge as error:
-            failed = Failed(sanitize.error_info(error), permanent=True)
-            self.say(message | {"outcome": outcome_to_data(failed)})
+            self.say(message | {"outcome": outcome_to_data(_too_large(outcome, error))})
 
     # One job ---------------------------------------------------------------------------------------------------------
 
@@ -272,13 +289,14 @@ class Child:
 
     def _execute(self, own: _Run) -> ExecutionEnd:
         claim: Claim = claim_from_data(own.order["claim"])
-        job = job_of(claim, details_from_data(own.order["details"]), self.app.clock.now())
+        details = details_from_data(own.order["details"])
+        job = job_of(claim, details, self.app.clock.now())
         declared = self.app.registry.get(claim.task)
         work = (
             declared,
             claim,
             job,
-            _Sender(self, own, declared, claim),
+            _Sender(self, own, declared, claim, details),
             self.app.clock,
             self.app.hooks,
         )
@@ -368,6 +386,13 @@ class _ChildServices:
         except (OSError, ValueError, locale.Error) as error:
             return f"its environment cannot be restored: {error}"
         return None
+
+
+def _too_large(outcome: Outcome, error: PayloadTooLarge) -> Outcome:
+    """The outcome without the result or the follow-up jobs that do not fit into a message."""
+    if isinstance(outcome, Succeeded) and outcome.result is not None and not is_reference(outcome.result):
+        return Succeeded(BlobReference(size_of(outcome.result), refused=str(error)).text())
+    return Failed(sanitize.error_info(error), permanent=True)
 
 
 def _lost() -> NoReturn:

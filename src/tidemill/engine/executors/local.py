@@ -187,23 +187,25 @@ class LoopExecutor:
         job leaves must not affect the next one, so an asyncio task that finds either ends, and another takes over.
         """
         me, clean, monotonic = asyncio.current_task(), copy_context(), self._clock.monotonic
+        # Local names, because every job passes here.
+        clock, hooks, lease, forks = self._clock, self._hooks, self._lease, self._forks
         turned_at = monotonic()
         while (held := self._next()) is not None:
             began = monotonic()
-            if began >= self._lease.until:
+            if began >= lease.until:
                 self._on_ended(held, unstarted(began))
                 self._ask_turn()
                 continue
             held.handle, held.began = me, began
             ended: ExecutionEnd | None
             try:
-                ended = await arun(held.declared, held.claim, held.job, held, self._clock, self._hooks)
+                ended = await arun(held.declared, held.claim, held.job, held, clock, hooks, began)
             except asyncio.CancelledError:
                 ended = None
             except BaseException as error:  # noqa: BLE001  (an interrupt can only come from the task itself here)
-                ended = _failed(held, error, self._clock)
-            if Forks.number != self._forks:
-                end_fork(self._forks)
+                ended = _failed(held, error, clock)
+            if Forks.number != forks:
+                end_fork(forks)
             held.handle = None
             self._on_ended(held, ended)
             self._ask_turn()

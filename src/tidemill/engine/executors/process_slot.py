@@ -44,6 +44,7 @@ from tidemill.engine.frames import (
 from tidemill.engine.frames_events import event_from_data
 from tidemill.engine.frames_follow_ups import following_from_data
 from tidemill.engine.runner.execution import ExecutionEnd
+from tidemill.engine.runner.large_values import portable, stored_here
 from tidemill.errors import PayloadTooLarge, TidemillError
 from tidemill.tasks.ambient import Audited
 
@@ -253,7 +254,7 @@ class ProcessSlot:
         message = {
             "kind": "run",
             "run": order.number,
-            "claim": claim_to_data(order.claim),
+            "claim": claim_to_data(portable(order.claim, order.outlet)),
             "details": details_to_data(order.details),
             "start_by": order.outlet.start_by,
         }
@@ -361,6 +362,8 @@ class ProcessSlot:
             self.order = None
         ended = ended_as(outcome, order.began if order.began is not None else now, now, following)
         try:
+            if ended.result is not None and order.outlet.is_private:
+                ended = stored_here(ended, order.outlet)
             order.on_end(ended)
         except Exception:  # noqa: BLE001  (the slot has other jobs to run)
             _log.exception("cannot report the result of %s", order)

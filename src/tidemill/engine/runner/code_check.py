@@ -16,8 +16,9 @@ from tidemill.domain.job import JobRow, Move
 from tidemill.domain.misfits import is_misfit
 from tidemill.domain.states import JobState
 from tidemill.engine.duty import Done, Duty
-from tidemill.errors import BadArguments, StoreError
+from tidemill.errors import BadArguments, BlobDamaged, StoreError
 from tidemill.stores.base import Store
+from tidemill.stores.large_values import read_value
 from tidemill.tasks.registry import Registry
 
 _log = logging.getLogger("tidemill.engine")
@@ -73,7 +74,7 @@ class CodeCheck:
         )
         if woken:
             self._store.notify({f"ready:{job.queue}" for job in found if job.id in woken})
-            _log.info("%d jobs were waiting for this version of the code and are pending now", len(woken))
+            _log.info("jobs that waited for this version of the code and are pending now: %d", len(woken))
         return len(woken)
 
     def _jobs(self, where: JobFilter) -> Iterable[JobRow]:
@@ -87,8 +88,8 @@ class CodeCheck:
 
     def _can_read(self, job: JobRow) -> bool:
         try:
-            self._registry.get(job.task).arguments.load(job.args)
-        except BadArguments:
+            self._registry.get(job.task).arguments.load(read_value(self._store, job.args))
+        except (BadArguments, BlobDamaged):
             return False
         return True
 
@@ -115,14 +116,15 @@ class CodeCheck:
             if task not in known and (number := sum(states.get(state, 0) for state in _WAITING))
         }
         if counts and frozenset(counts) != self._warned:
+            total = sum(counts.values())
             most = sorted(counts, key=lambda task: (-counts[task], task))
             names = ", ".join(f"{task} ({counts[task]})" for task in most[:_SHOWN])
             more = f" and {len(most) - _SHOWN} more tasks" if len(most) > _SHOWN else ""
             _log.warning(
-                "%s%d jobs wait for tasks that no living worker knows: %s%s; deploy the code that has them,"
+                "%s%s for tasks that no living worker knows: %s%s; deploy the code that has them,"
                 " give the new name of a renamed task aliases=[...], or cancel the jobs",
                 "at least " if crowd.sampled else "",
-                sum(counts.values()),
+                "1 job waits" if total == 1 else f"{total} jobs wait",
                 names,
                 more,
             )

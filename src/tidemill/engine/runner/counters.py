@@ -8,7 +8,7 @@ bounds the size of the report.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from tidemill.domain.decide import COMPLETED
@@ -77,26 +77,33 @@ class Counters:
             line = self._lines.setdefault(task if room else OTHER, TaskCounters())
         return line
 
-    def note(self, settled: Iterable[Settled]) -> None:
+    def note(self, settled: Sequence[Settled]) -> None:
         """Count these finished executions."""
-        succeeded: dict[str, int] = {}  # most executions succeed, so they are counted together
-        for item in settled:
-            task, change, began = item.claim.task, item.transition, item.began
-            line = self._lines.get(task) or self._line(task)
-            if change is COMPLETED:
-                succeeded[task] = succeeded.get(task, 0) + 1
-            else:
-                self._count(line, change.execution.value, 1)
-                self.errors += change.execution in ERRORS
-                self.handed_back += change.execution is ExecutionState.RELEASED and change.reason == STOPPING
-            if began is not None:
-                took = item.ended - began
-                if took < 0:
-                    took = 0.0
-                line.buckets[0 if took <= BOUNDS[0] else bisect_left(BOUNDS, took)] += 1
-                line.seconds += took
-        for task, count in succeeded.items():
-            self._count(self._line(task), _SUCCEEDED, count)
+        tasks = [item.claim.task for item in settled]
+        for task in set(tasks):
+            alone = tasks.count(task) == len(tasks)
+            self._note(
+                self._line(task),
+                settled if alone else [item for item in settled if item.claim.task == task],
+            )
+
+    def _note(self, line: TaskCounters, settled: Sequence[Settled]) -> None:
+        """Count finished executions of one task. Most of them are short and succeed, so these are counted together."""
+        others = [item.transition for item in settled if item.transition is not COMPLETED]
+        if len(others) < len(settled):
+            self._count(line, _SUCCEEDED, len(settled) - len(others))
+        for change in others:
+            self._count(line, change.execution.value, 1)
+            self.errors += change.execution in ERRORS
+            self.handed_back += change.execution is ExecutionState.RELEASED and change.reason == STOPPING
+        times = [item.ended - item.began for item in settled if item.began is not None]
+        if times and min(times) < 0:
+            times = [max(took, 0.0) for took in times]
+        longer = [took for took in times if took > BOUNDS[0]]
+        line.buckets[0] += len(times) - len(longer)
+        for took in longer:
+            line.buckets[bisect_left(BOUNDS, took)] += 1
+        line.seconds += sum(times)
 
     def _count(self, line: TaskCounters, outcome: str, count: int) -> None:
         line.outcomes[outcome] = line.outcomes.get(outcome, 0) + count

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from tidemill.clock import Clock
 from tidemill.domain.durations import read_duration
 from tidemill.domain.job import Claim, ErrorInfo, Finish, JobRow, NewJob, Transition
+from tidemill.domain.large_values import PREFIX, SpilledText
 from tidemill.domain.outcome import (
     Cancelled,
     Failed,
@@ -31,13 +32,15 @@ from tidemill.domain.outcome import (
     Succeeded,
     TimedOut,
 )
+from tidemill.domain.record import Record
 from tidemill.domain.states import ExecutionState
 from tidemill.engine import sanitize
-from tidemill.engine.completion import check_result_size, dump_result
+from tidemill.engine.completion import dump_result, fitted
 from tidemill.engine.context import Context, Outlet, OutOfTime, StartRefused
 from tidemill.engine.django_connections import close_old_connections
+from tidemill.engine.runner.large_values import stored_end
 from tidemill.engine.runner.retry_hooks import NO_WISH, RetryWish, ask, execution_of, has_hooks
-from tidemill.errors import BadArguments, PermanentError, Signal, UsageError
+from tidemill.errors import BadArguments, BlobDamaged, PermanentError, Signal, StoreError, UsageError
 from tidemill.errors import Cancel as CancelSignal
 from tidemill.errors import Retry as RetrySignal
 from tidemill.errors import Review as ReviewSignal
@@ -49,6 +52,8 @@ from tidemill.tasks.middleware import Step
 from tidemill.tasks.task import Declared
 
 _log = logging.getLogger("tidemill.engine")
+
+_UNREADABLE = timedelta(seconds=5)  # until the next try to read large arguments
 
 ENDED_ALREADY = "this job has ended; no more jobs can be enqueued with its completion"
 
@@ -97,11 +102,13 @@ def run(
 
     try:
         # Run in a copy of the context, so that a task's context variables do not leak into the next task.
-        return attempt.returned(copy_context().run(attempt.surrounded, hooks, act))
+        ended = attempt.returned(copy_context().run(attempt.surrounded, hooks, act))
+        return stored_end(ended, outlet) if type(ended.result) is SpilledText else ended
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001  (any exception of a task is an outcome)
-        return attempt.raised(error)
+        ended = attempt.raised(error)
+        return stored_end(ended, outlet) if type(ended.result) is SpilledText else ended
     finally:
         if "django.db" in sys.modules:  # the job may have imported it
             close_old_connections()
@@ -114,27 +121,29 @@ async def arun(
     outlet: Outlet,
     clock: Clock,
     hooks: Hooks = NO_HOOKS,
+    began: float | None = None,
 ) -> ExecutionEnd:
     """Run a claim on the running event loop. A plain function runs in a thread, as it would in a worker.
 
-    A cancellation from outside is not an outcome: ``CancelledError`` then propagates to the caller.
+    ``began`` is a reading of the clock just before the call, if the caller has one. A cancellation from outside is not an
+    outcome: ``CancelledError`` then propagates to the caller.
     """
     if not declared.is_async:
         return await asyncio.to_thread(run, declared, claim, job, outlet, clock, hooks)
-    attempt = _Attempt(declared, claim, job, outlet, clock)
+    attempt = _Attempt(declared, claim, job, outlet, clock, began)
 
     try:
         with attempt:
             if hooks.on_execute:
                 answer = await hooks.aexecute(attempt.step, attempt.context.job, attempt.acall)
-                return attempt.returned(answer)
-            if outlet.start_by is not None:
-                return attempt.returned(await attempt.acall())
-            # Like acall, without one more coroutine per job.
-            answer = attempt.call()
-            if type(answer) is CoroutineType or inspect.isawaitable(answer):
-                answer = await answer
-            return attempt.returned(answer)
+            elif outlet.start_by is not None or claim.args.startswith(PREFIX):
+                answer = await attempt.acall()
+            else:
+                # Like acall, without one more coroutine per job.
+                answer = attempt.call()
+                if type(answer) is CoroutineType or inspect.isawaitable(answer):
+                    answer = await answer
+            ended = attempt.returned(answer)
     except KeyboardInterrupt:
         raise
     except asyncio.CancelledError as error:
@@ -145,7 +154,10 @@ async def arun(
             raise
         return attempt.raised(error)
     except BaseException as error:  # noqa: BLE001  (any exception of a task is an outcome)
-        return attempt.raised(error)
+        ended = attempt.raised(error)
+    if type(ended.result) is SpilledText:
+        return await asyncio.to_thread(stored_end, ended, outlet)
+    return ended
 
 
 class _Attempt(inside_job):
@@ -163,10 +175,14 @@ class _Attempt(inside_job):
         job: JobRow | Callable[[], JobRow],
         outlet: Outlet,
         clock: Clock,
+        began: float | None = None,
     ) -> None:
-        self._declared, self._claim, self._outlet, self._clock = declared, claim, outlet, clock
-        self._began = clock.monotonic()
-        self._job = self.context = Context(job, outlet)
+        self._declared = declared
+        self._claim = claim
+        self._outlet = outlet
+        self._clock = clock
+        self._began = clock.monotonic() if began is None else began
+        self._job = self.context = Context(job, outlet, clock, self._began)
         self._loaded = False
         self._task: Any = None  # the instance created for this execution, if the task is a class
 
@@ -176,6 +192,8 @@ class _Attempt(inside_job):
     def call(self) -> Any:
         """Read the arguments and call the task. Raise ``BadArguments`` if the job no longer fits the task."""
         declared = self._declared
+        if self._claim.args.startswith(PREFIX):
+            self.fetch()
         arguments = declared.arguments.load(self._claim.args)
         self._loaded = True
         if declared.context_parameter is not None:
@@ -184,11 +202,15 @@ class _Attempt(inside_job):
             self._task = declared.target()
         if self._outlet.start_by is not None:
             self._start_in_time()
-        if self._task is None:
+        if not declared.is_class:
             return declared.target(**arguments)
         # The framework's own run needs the context, whether or not the user's items asked for it.
         first = (self.context,) if isinstance(self._task, ItemTask) else ()
         return self._task.run(*first, **arguments)
+
+    def fetch(self) -> None:
+        """Read large arguments from their place."""
+        self._claim = self._claim._replace(args=self._outlet.fetch(self._claim.args))
 
     def _start_in_time(self) -> None:
         """Record the start again for as long as it is late."""
@@ -205,6 +227,8 @@ class _Attempt(inside_job):
         while self._is_late():
             # The store call runs on another thread, so that other coroutines keep running.
             await asyncio.to_thread(self._outlet.renew_start)
+        if self._claim.args.startswith(PREFIX):
+            await asyncio.to_thread(self.fetch)
         answer = self.call()
         if type(answer) is CoroutineType or inspect.isawaitable(answer):
             return await answer
@@ -220,11 +244,14 @@ class _Attempt(inside_job):
 
     def returned(self, value: Any) -> ExecutionEnd:
         following = self.context.following
+        text: str | None
         try:
-            if following is not None and following.result is not None and value is None:
-                text = following.result
+            if following is None or following.result is None or value is not None:
+                text = dump_result(self._declared, value, self._claim)
             else:
-                text = dump_result(self._declared, value)
+                text = following.result
+            if type(text) is SpilledText and self._outlet.record is Record.NONE:
+                text = None
         except Exception as error:  # noqa: BLE001  (the user's result may raise any exception when it is serialized)
             return self.raised_as(Failed(sanitize.error_info(error), permanent=True), error)
         then, audit = _NOTHING if following is None else following.close(ENDED_ALREADY)
@@ -266,6 +293,10 @@ class _Attempt(inside_job):
             case PermanentError():
                 return Failed(sanitize.error_info(error), permanent=True)
             # The stored arguments do not fit this version of the code. A worker with other code may read them.
+            case BlobDamaged() if not self._loaded:
+                return Failed(sanitize.error_info(error), permanent=True)
+            case StoreError() if not self._loaded:
+                return Snoozed(_UNREADABLE, sanitize.reason_of(f"its arguments cannot be read now: {error}"))
             case BadArguments() if not self._loaded:
                 return Misfit(sanitize.error_info(error), sanitize.reason_of(_problem(error)) or "")
         info = sanitize.error_info(error)
@@ -285,16 +316,14 @@ class _Attempt(inside_job):
         # An approved output becomes the result, so it must fit the result type.
         if self._declared.result.is_typed:
             try:
-                return dump_result(self._declared, signal.output)
+                return dump_result(self._declared, signal.output, self._claim)
             except BadArguments as error:
                 raise UsageError(
                     f"Review(output=…): {error}; give what the task returns, or no output"
                 ) from None
         from pydantic_core import to_json
 
-        text = to_json(signal.output).decode()
-        check_result_size(self._declared, text)
-        return text
+        return fitted(self._declared, to_json(signal.output).decode(), self._claim)
 
     def _ended(self, outcome: Outcome, error: BaseException | None = None) -> ExecutionEnd:
         result = outcome.output if isinstance(outcome, ReviewRequested) else None

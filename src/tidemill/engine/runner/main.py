@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from tidemill.archive.duty import RetentionThread
 from tidemill.clock import SystemClock
 from tidemill.domain.cluster import CancelRequest
 from tidemill.domain.liveness import holds_for
@@ -33,9 +34,9 @@ from tidemill.engine.listener import WakeupListener
 from tidemill.engine.log_formats import LEVELS, write_logs
 from tidemill.engine.node import release_here
 from tidemill.engine.runner.code_check import EVERY, CodeCheck
-from tidemill.engine.runner.fence import Fence
 from tidemill.engine.runner.hook_server import HookServer
 from tidemill.engine.runner.runner import Runner
+from tidemill.engine.runner.watchdog import Fence
 from tidemill.engine.supervisor.reloader import source_files
 from tidemill.engine.supervisor.terminal import refuse_halts
 from tidemill.engine.worker_settings import fitted, read_settings
@@ -165,6 +166,10 @@ class RunnerMain:
         check.quietly()
         listener.start()
         runner.start()
+        duty = app.retention_duty()
+        archiver = None if duty is None else RetentionThread(duty)
+        if archiver is not None:
+            archiver.start()
         self._say("ready")
         while self._obey(runner):
             self._tell(runner, app.clock.monotonic())
@@ -179,6 +184,8 @@ class RunnerMain:
         self._tell(runner, float("inf"))  # report the figures since the last message
         self._say("drained")
         hurry(_LEAVING)
+        if archiver is not None:
+            archiver.close()
         if self._hook_server is not None:
             self._hook_server.close()
         listener.close()

@@ -34,14 +34,13 @@ from tidemill.engine.node import concerns, machine_name
 from tidemill.engine.runner.breaker_reports import BreakerReports
 from tidemill.engine.runner.counters import Counters
 from tidemill.engine.runner.execution import ExecutionEnd
-from tidemill.engine.runner.fence import Fence
 from tidemill.engine.runner.misfits import Misfits
 from tidemill.engine.runner.output_writer import OutputWriter
 from tidemill.engine.runner.publisher import Publisher
 from tidemill.engine.runner.quarantine import Quarantine
 from tidemill.engine.runner.retry_hooks import has_hooks
 from tidemill.engine.runner.self_check import Condition, SelfCheck
-from tidemill.engine.runner.watchdog import Watchdog
+from tidemill.engine.runner.watchdog import Fence, Watchdog
 from tidemill.engine.runtime_settings import RuntimeSettings
 from tidemill.engine.worker_settings import SELDOM, TRUSTED, WorkerSettings
 from tidemill.stores.base import Store
@@ -182,11 +181,13 @@ class Runner:
         self.drain()
         self._hand_back()
         if grace and (running := [held for held in self.holding() if held.is_open]):
-            _log.info("waiting up to %g s for %d running jobs: %s", grace, len(running), names(running[:10]))
+            _log.info(
+                "waiting up to %g s for %s: %s", grace, _several(running, "running job"), names(running[:10])
+            )
         if not self.wait_empty(grace):
             self._hand_back()
             left = [held for held in self.holding() if held.is_open]
-            _log.info("%d jobs are asked to stop: %s", len(left), names(left[:10]))
+            _log.info("asking %s to stop: %s", _several(left, "job"), names(left[:10]))
             at = self.clock.monotonic()
             for held in left:
                 held.releasing = True
@@ -482,3 +483,7 @@ class Runner:
             _log.error("%s; its thread cannot be stopped", reason)
             if self._on_stuck is not None:
                 self._on_stuck(reason)
+
+
+def _several(jobs: Sequence[HeldJob], what: str) -> str:
+    return f"{len(jobs)} {what}{'' if len(jobs) == 1 else 's'}"

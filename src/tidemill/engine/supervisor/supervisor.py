@@ -199,7 +199,7 @@ class Supervisor:
     def _tick(self) -> None:
         for runner in self._seats.kill_overdue():
             # A runner that never worked holds no jobs.
-            level = logging.ERROR if runner.ready else logging.INFO
+            level = logging.ERROR if runner.ready else self._routine
             _log.log(level, "%s did not end in time and is killed", runner)
         if not self._ending:
             self._stores.retry()
@@ -221,6 +221,11 @@ class Supervisor:
         self._vitals.trouble = f"{runner} was replaced: {reason}"
         self._seats.abandon(runner, _SICK_SILENT if runner.silence >= _SICK_SILENT else _SICK)
 
+    @property
+    def _routine(self) -> int:
+        """The level for the end of processes. Of a worker that cannot start, only the error is of interest."""
+        return logging.DEBUG if self._hello is None else logging.INFO
+
     def _close(self) -> None:
         for runner in list(self._seats.crew):  # only after an error in the supervisor itself
             runner.kill()
@@ -233,7 +238,7 @@ class Supervisor:
             _log.warning("a store does not respond; this worker's records there will expire")
         if self._health is not None:
             self._health.close()
-        _log.info("the worker has stopped")
+        _log.log(self._routine, "the worker has stopped")
 
     # Events ----------------------------------------------------------------------------------------------------------
 
@@ -452,7 +457,7 @@ class Supervisor:
         else:
             link.leave(runner.worker, WorkerEnd.STOPPED if stopped else WorkerEnd.CRASHED)
         if clean or phase is RunnerPhase.LOST or (asked and not runner.ready):
-            _log.info("%s has ended", runner)
+            _log.log(self._routine, "%s has ended", runner)
             return
         how = f"{runner} {end_in_words(code)} after {lived:.1f} s"
         if runner.failure is not None:

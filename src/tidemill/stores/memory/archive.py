@@ -5,19 +5,20 @@ An original that changed after its copy must not be deleted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
 from tidemill.domain.filters import ALL_TENANTS, UNARCHIVED, JobFilter, Page, Sort
 from tidemill.domain.job import JobRow
-from tidemill.domain.retention import ArchivedJob, ArchivePolicy, archive_document
+from tidemill.domain.job_match import matches_archived
+from tidemill.domain.retention import ArchivedJob, Position, Selection, archive_document
 from tidemill.domain.states import ENDED
 from tidemill.errors import BadFilter
 from tidemill.stores.archive import ArchiveStore
 from tidemill.stores.memory.core import MemoryPart
-from tidemill.stores.memory.filters import matches_archived, page_of
+from tidemill.stores.memory.filters import page_of
 from tidemill.stores.memory.job_queries import executions_of
 from tidemill.stores.memory.state import State
 
@@ -25,18 +26,21 @@ from tidemill.stores.memory.state import State
 class MemoryArchive(MemoryPart, ArchiveStore):
     """The documents of archived jobs."""
 
-    def archivable(self, policy: ArchivePolicy, *, now: datetime | None = None) -> list[ArchivedJob]:
+    def archivable(self, selection: Selection, *, policy: str, tier: str) -> list[ArchivedJob]:
         with self._open() as state:
-            ended_by = self._at(now) - policy.max_age
-            due = [
-                (job.finished_at, job.id)
-                for job in state.jobs.values()
-                if job.finished_at is not None
-                and job.finished_at <= ended_by
-                and job.state in policy.states
-                and (not policy.tasks or job.task in policy.tasks)
+            return [
+                _document(state, state.jobs[position.id], policy, tier)
+                for position in _selected(state, selection)[: selection.limit]
             ]
-            return [_document(state, state.jobs[id], policy) for _, id in sorted(due)[: policy.batch]]
+
+    def archived_due(self, selection: Selection) -> list[ArchivedJob]:
+        with self._open() as state:
+            return [state.archive[position.id] for position in _selected(state, selection)[: selection.limit]]
+
+    def ended_beyond(self, selection: Selection, newest: int) -> Position | None:
+        with self._open() as state:
+            older = _selected(state, selection)[: -newest or None]
+            return older[-1] if older else None
 
     def put_archive(self, documents: Sequence[ArchivedJob], *, now: datetime | None = None) -> None:
         with self._open() as state:
@@ -58,6 +62,7 @@ class MemoryArchive(MemoryPart, ArchiveStore):
                 if _unchanged(state.find(document.id, document.tenant), document)
             }
             for id in same:
+                state.mark_blobs(id, archived=True)
                 state.remove(id)
             return frozenset(same)
 
@@ -71,22 +76,37 @@ class MemoryArchive(MemoryPart, ArchiveStore):
             rows = (document for document in state.archive.values() if matches_archived(where, document))
             return page_of(rows, lambda document: document.id, sort=sort, limit=limit, after=after)
 
-    def purge_archive(self, ended_before: datetime, *, tier: str, limit: int) -> int:
+    def remove_archived(self, documents: Sequence[ArchivedJob]) -> frozenset[UUID]:
         with self._open() as state:
-            old = sorted(
-                (document.finished_at, document.id)
-                for document in state.archive.values()
-                if document.tier == tier and document.finished_at < ended_before
-            )
-            purged = old[: max(limit, 0)]
-            for _, id in purged:
+            same = {
+                document.id
+                for document in documents
+                if (copy := state.archive.get(document.id)) is not None
+                and (copy.tier, copy.fingerprint) == (document.tier, document.fingerprint)
+            }
+            for id in same:
                 del state.archive[id]
-            return len(purged)
+            return frozenset(same)
 
 
-def _document(state: State, job: JobRow, policy: ArchivePolicy) -> ArchivedJob:
+def _selected(state: State, selection: Selection) -> list[Position]:
+    """The positions of a selection in order, without its limit."""
+    rows: Iterable[JobRow | ArchivedJob] = (
+        state.jobs.values()
+        if selection.tier is None
+        else (document for document in state.archive.values() if document.tier == selection.tier)
+    )
+    return sorted(
+        position
+        for row in rows
+        if row.finished_at is not None
+        and selection.contains(row.state, row.task, row.tenant, position := Position(row.finished_at, row.id))
+    )
+
+
+def _document(state: State, job: JobRow, policy: str, tier: str) -> ArchivedJob:
     lines = [entry for _, entry in state.logs.get(job.id, [])]
-    return archive_document(job, executions_of(state, job), lines, tier=policy.tier, policy=policy.name)
+    return archive_document(job, executions_of(state, job), lines, tier=tier, policy=policy)
 
 
 def _unchanged(job: JobRow | None, document: ArchivedJob) -> bool:

@@ -13,12 +13,13 @@ from uuid import UUID
 
 from tidemill.domain.filters import NO_COUNT, JobFilter, Page, Sort, bytes_of, page_size
 from tidemill.domain.job import Claim, Execution, JobRow, LogEntry
+from tidemill.domain.job_match import finds, matches
 from tidemill.domain.states import HELD, ExecutionState, JobState
 from tidemill.errors import BadFilter
 from tidemill.stores.base import JobQueries
 from tidemill.stores.memory.copies import kept_line, shown_job
 from tidemill.stores.memory.core import MemoryPart
-from tidemill.stores.memory.filters import finds, matches, page_of, page_with_text
+from tidemill.stores.memory.filters import page_of, page_with_text
 from tidemill.stores.memory.state import State, claim_of
 
 

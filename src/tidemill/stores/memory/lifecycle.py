@@ -15,6 +15,7 @@ from uuid import UUID
 from tidemill.domain.job import Claim, Enqueued, Execution, Finish, JobRow, NewJob, ProgressReport
 from tidemill.domain.lanes import ClaimRequest, Lane
 from tidemill.domain.limits import count
+from tidemill.domain.record import Keep
 from tidemill.domain.states import ENDED, JobState
 from tidemill.errors import JobExists
 from tidemill.stores.access import AuditStore
@@ -123,10 +124,14 @@ class MemoryLifecycle(MemoryPart, LifecycleStore, AuditStore):
             made = _all_made(state, following, moment)
             for finish, after, execution in planned:
                 limit_counts.free(state, after.limits, moment)
+                if finish.keep is not Keep.ALL:
+                    state.executions.pop(after.id, None)
                 state.executions.setdefault(after.id, []).append(execution)
                 state.place(after, wakes=finish.transition.delay > _ZERO)
                 if after.state in ENDED:
                     unique_keys.release(state, after, moment)
+                if finish.keep is Keep.NOTHING:
+                    state.remove(after.id)
             if following:
                 answers = _inserted(state, following, made, moment)
                 self.record(following_entries(accepted, answers), now=moment)

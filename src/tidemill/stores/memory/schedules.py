@@ -1,4 +1,4 @@
-"""Definitions, schedules and fires in memory.
+"""Definitions, schedules, fires and releases in memory.
 
 The store does not interpret rules: triggers, calendars and options stay the data they were written as.
 """
@@ -11,6 +11,7 @@ from datetime import datetime
 from uuid import UUID
 
 from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.releases import ReleaseRecord
 from tidemill.domain.schedules import (
     ActiveJob,
     Advance,
@@ -27,7 +28,7 @@ from tidemill.domain.states import ENDED
 from tidemill.stores.memory.copies import json_copy
 from tidemill.stores.memory.core import MemoryPart, refuse_repeats
 from tidemill.stores.memory.state import State
-from tidemill.stores.schedules import DefinitionStore, FireStore, ScheduleStore
+from tidemill.stores.schedules import DefinitionStore, FireStore, ReleaseStore, ScheduleStore
 
 
 class MemoryDefinitions(MemoryPart, DefinitionStore):
@@ -382,3 +383,19 @@ def _kept(schedule: ScheduleRow) -> ScheduleRow:
         options=json_copy(schedule.options),
         misfire=json_copy(schedule.misfire),
     )
+
+
+class MemoryReleases(MemoryPart, ReleaseStore):
+    """release_of, put_release."""
+
+    def release_of(self, app: str) -> ReleaseRecord | None:
+        with self._open() as state:
+            return state.releases.get(app)
+
+    def put_release(self, record: ReleaseRecord, *, now: datetime | None = None) -> bool:
+        with self._open() as state:
+            stored = state.releases.get(record.app)
+            if record.revision != (0 if stored is None else stored.revision):
+                return False
+            state.releases[record.app] = replace(record, revision=record.revision + 1, seen_at=self._at(now))
+            return True

@@ -9,11 +9,12 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
 
 from tidemill.domain.access import Key
+from tidemill.domain.archive_files import Manifest
 from tidemill.domain.cluster import Lease, Worker
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import NO_DETAILS, Claim, Execution, JobRow, LogEntry, UniqueHold
@@ -48,6 +49,16 @@ class LimitCount:
     changed_at: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class BlobRow:
+    """The parts of a blob, or its place outside the store."""
+
+    parts: tuple[str, ...]
+    place: str | None
+    created_at: datetime
+    archived: bool = False
+
+
 @dataclass(slots=True)
 class State:
     """All containers. Every value is immutable, so copying the containers copies everything."""
@@ -66,6 +77,8 @@ class State:
     executions: dict[UUID, list[Execution]] = field(default_factory=dict)
     logs: dict[UUID, list[tuple[int, LogEntry]]] = field(default_factory=dict)
     checkpoints: dict[UUID, dict[str, str]] = field(default_factory=dict)
+    #: By job and number.
+    blobs: dict[UUID, dict[int, BlobRow]] = field(default_factory=dict)
     #: By (tenant, key); and the rule of each job with a key, which applies again when the job is reopened.
     holds: dict[tuple[str, str], UniqueKeyHold] = field(default_factory=dict)
     rules: dict[UUID, UniqueHold] = field(default_factory=dict)
@@ -76,6 +89,7 @@ class State:
     audit: list[AuditRecord] = field(default_factory=list)
     keys: dict[str, Key] = field(default_factory=dict)
     archive: dict[UUID, ArchivedJob] = field(default_factory=dict)
+    archive_files: dict[UUID, Manifest] = field(default_factory=dict)
     definitions: dict[UUID, Definition] = field(default_factory=dict)
     #: Every version of each definition, the oldest first.
     versions: dict[UUID, list[DefinitionVersion]] = field(default_factory=dict)
@@ -100,6 +114,7 @@ class State:
             executions={id: list(rows) for id, rows in self.executions.items()},
             logs={id: list(lines) for id, lines in self.logs.items()},
             checkpoints={id: dict(values) for id, values in self.checkpoints.items()},
+            blobs={id: dict(rows) for id, rows in self.blobs.items()},
             holds=dict(self.holds),
             rules=dict(self.rules),
             workers=dict(self.workers),
@@ -109,6 +124,7 @@ class State:
             audit=list(self.audit),
             keys=dict(self.keys),
             archive=dict(self.archive),
+            archive_files=dict(self.archive_files),
             definitions=dict(self.definitions),
             versions={id: list(rows) for id, rows in self.versions.items()},
             schedules=dict(self.schedules),
@@ -172,6 +188,24 @@ class State:
         self._take_out(id)
         for table in (self.jobs, self.executions, self.logs, self.checkpoints, self.rules):
             table.pop(id, None)
+        self.remove_blobs(id)
+
+    def remove_blobs(self, id: UUID) -> None:
+        """Delete the blobs of a job, except archived ones, and rows that name a place outside the store."""
+        kept = {
+            number: row
+            for number, row in self.blobs.pop(id, {}).items()
+            if row.archived or row.place is not None
+        }
+        if kept:
+            self.blobs[id] = kept
+
+    def mark_blobs(self, id: UUID, *, archived: bool) -> None:
+        """Record whether an archived document refers to the blobs of a job."""
+        if id in self.blobs:
+            self.blobs[id] = {
+                number: replace(row, archived=archived) for number, row in self.blobs[id].items()
+            }
 
     def _take_out(self, id: UUID) -> None:
         job = self.jobs.get(id)

@@ -11,6 +11,9 @@ from datetime import datetime
 from tidemill.clock import Clock
 from tidemill.stores.base import Listener, SchemaStatus, Store
 from tidemill.stores.memory.archive import MemoryArchive
+from tidemill.stores.memory.archive_control import MemoryArchiveControl
+from tidemill.stores.memory.archive_files import MemoryArchiveFiles
+from tidemill.stores.memory.blobs import MemoryBlobs
 from tidemill.stores.memory.cluster import MemoryLeases, MemoryWorkers
 from tidemill.stores.memory.control import MemoryControl
 from tidemill.stores.memory.job_queries import MemoryQueries
@@ -18,8 +21,7 @@ from tidemill.stores.memory.keys import MemoryKeys
 from tidemill.stores.memory.lifecycle import MemoryLifecycle
 from tidemill.stores.memory.limits import MemoryLimits
 from tidemill.stores.memory.records import MemoryRecords, MemorySettings
-from tidemill.stores.memory.releases import MemoryReleases
-from tidemill.stores.memory.schedules import MemoryDefinitions, MemorySchedules
+from tidemill.stores.memory.schedules import MemoryDefinitions, MemoryReleases, MemorySchedules
 from tidemill.stores.memory.stats import MemoryStats
 from tidemill.stores.memory.wakeups import WakeupHub
 from tidemill.stores.step_pipeline import StepPipeline
@@ -36,12 +38,15 @@ class MemoryStore(
     MemoryLeases,
     MemorySettings,
     MemoryArchive,
+    MemoryArchiveFiles,
+    MemoryArchiveControl,
     MemoryDefinitions,
     MemorySchedules,
     MemoryLimits,
     MemoryStats,
     MemoryKeys,
     MemoryReleases,
+    MemoryBlobs,
     Store,
 ):
     """A store that exists only within its process.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Sequence
 from datetime import datetime
@@ -9,7 +10,7 @@ from uuid import UUID
 
 from tidemill.domain.filters import UNARCHIVED, JobFilter, Page, Sort, encode_cursor, page_size
 from tidemill.domain.job import Execution, LogEntry
-from tidemill.domain.retention import ArchivedJob, ArchivePolicy, archive_document
+from tidemill.domain.retention import ArchivedJob, Position, Selection, archive_document
 from tidemill.errors import BadFilter
 from tidemill.stores.archive import ArchiveStore
 from tidemill.stores.sql.base import SqlPart
@@ -29,24 +30,29 @@ _ORIGINS = ("parent_ids", "definition_id", "definition_version", "schedule_id", 
 
 
 class SqlArchive(SqlPart, ArchiveStore):
-    """archivable, put_archive, archived, forget, search_archive, purge_archive."""
+    """The archive verbs."""
 
-    def archivable(self, policy: ArchivePolicy, *, now: datetime | None = None) -> list[ArchivedJob]:
-        takes = {
-            "now": now,
-            "max_age": policy.max_age,
-            "states": sorted(policy.states),
-            "tasks": sorted(policy.tasks) or None,
-            "limit": policy.batch,
-        }
-        rows = self._db.run("archivable", takes)
+    def archivable(self, selection: Selection, *, policy: str, tier: str) -> list[ArchivedJob]:
+        rows = self._db.run("archivable", _range_takes(selection) | {"limit": selection.limit})
         if not rows:
             return []
         executions, logs = self._written(rows)
         return [
-            archive_document(job, executions[job.id], logs[job.id], tier=policy.tier, policy=policy.name)
+            archive_document(job, executions[job.id], logs[job.id], tier=tier, policy=policy)
             for job in self._jobs(rows)
         ]
+
+    def archived_due(self, selection: Selection) -> list[ArchivedJob]:
+        takes = _range_takes(selection) | {"tier": selection.tier, "limit": selection.limit}
+        return [load_archived(row) for row in self._db.run("archived_due", takes)]
+
+    def ended_beyond(self, selection: Selection, newest: int) -> Position | None:
+        takes = _range_takes(selection) | {"newest": at_most(newest)}
+        if selection.tier is None:
+            rows = self._db.run("ended_beyond", takes)
+        else:
+            rows = self._db.run("archived_beyond", takes | {"tier": selection.tier})
+        return Position(*rows[0]) if rows else None
 
     def _written(self, rows: Sequence[Row]) -> tuple[dict[UUID, list[Execution]], dict[UUID, list[LogEntry]]]:
         """The executions of these jobs by number, and their log lines by position."""
@@ -97,12 +103,40 @@ class SqlArchive(SqlPart, ArchiveStore):
                 raise BadFilter(f"archived jobs cannot be searched by {name}; leave it out", field=name)
         takes = filter_takes(where) | page_takes(sort, page_size(limit), after)
         takes["states"] = sorted(where.states) or None
+        takes["tiers"] = sorted(where.tiers) or None
         for name in ("trouble", "reference_type", "reference_id", "tag", "metadata", *_ORIGINS):
             del takes[name]
         rows = self._db.run("search_archive", takes, flags=(sort.value,))
         items = [load_archived(row) for row in rows[:limit]]
         return Page(items, encode_cursor(sort, items[-1].id) if len(rows) > limit else None)
 
-    def purge_archive(self, ended_before: datetime, *, tier: str, limit: int) -> int:
-        takes = {"ended_before": ended_before, "tier": tier, "limit": at_most(limit)}
-        return len(self._db.run("purge_archive", takes))
+    def remove_archived(self, documents: Sequence[ArchivedJob]) -> frozenset[UUID]:
+        if not documents:
+            return frozenset()
+        columns: dict[str, list[object]] = {
+            name: [getattr(document, name) for document in documents]
+            for name in ("id", "tier", "fingerprint")
+        }
+        return frozenset(row[0] for row in self._db.run("remove_archived", None, columns))
+
+
+def _range_takes(selection: Selection) -> dict[str, object]:
+    rule, after, until = selection.rule, selection.after, selection.until
+    exclude = [
+        {
+            "states": sorted(other.states),
+            "tasks": sorted(other.tasks) or None,
+            "tenants": sorted(other.tenants) or None,
+        }
+        for other in selection.exclude
+    ]
+    return {
+        "states": sorted(rule.states),
+        "tasks": sorted(rule.tasks) or None,
+        "tenants": sorted(rule.tenants) or None,
+        "after_at": after and after.ended_at,
+        "after_id": after and after.id,
+        "until_at": until and until.ended_at,
+        "until_id": until and until.id,
+        "exclude": json.dumps(exclude) if exclude else None,
+    }

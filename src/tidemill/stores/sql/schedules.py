@@ -1,4 +1,4 @@
-"""Definitions, schedules and fires in the SQL store."""
+"""Definitions, schedules, fires and releases in the SQL store."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from tidemill.domain.releases import Deployment, ReleaseRecord
 from tidemill.domain.schedules import (
     CLUSTER_KEY,
     ActiveJob,
@@ -20,7 +21,7 @@ from tidemill.domain.schedules import (
     Scope,
 )
 from tidemill.domain.states import JobState
-from tidemill.stores.schedules import DefinitionStore, FireStore, ScheduleStore
+from tidemill.stores.schedules import DefinitionStore, FireStore, ReleaseStore, ScheduleStore
 from tidemill.stores.sql.base import SqlPart
 from tidemill.stores.sql.job_rows import at_most, tenant_of
 from tidemill.stores.sql.schedule_rows import (
@@ -201,3 +202,25 @@ class SqlSchedules(SqlPart, ScheduleStore, FireStore):
 
 def _listed(names: Collection[Any] | None) -> list[Any] | None:
     return None if names is None else list(names)
+
+
+class SqlReleases(SqlPart, ReleaseStore):
+    """release_of, put_release."""
+
+    def release_of(self, app: str) -> ReleaseRecord | None:
+        rows = self._db.run("release_of", {"app": app})
+        if not rows:
+            return None
+        revision, release, deployed_at, seen_at, forced_at = rows[0]
+        return ReleaseRecord(app, Deployment(deployed_at, release), revision, seen_at, forced_at)
+
+    def put_release(self, record: ReleaseRecord, *, now: datetime | None = None) -> bool:
+        takes = {
+            "now": now,
+            "app": record.app,
+            "revision": record.revision,
+            "release": record.deployment.release,
+            "deployed_at": record.deployment.deployed_at,
+            "forced_at": record.forced_at,
+        }
+        return bool(self._db.run("put_release", takes))

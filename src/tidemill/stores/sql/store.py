@@ -9,6 +9,9 @@ from datetime import datetime
 from tidemill.errors import StoreCorrupt
 from tidemill.stores.base import Listener, SchemaStatus, Store
 from tidemill.stores.sql.archive import SqlArchive
+from tidemill.stores.sql.archive_control import SqlArchiveControl
+from tidemill.stores.sql.archive_files import SqlArchiveFiles
+from tidemill.stores.sql.blobs import SqlBlobs
 from tidemill.stores.sql.cluster import SqlLeases, SqlWorkers
 from tidemill.stores.sql.control import SqlControl
 from tidemill.stores.sql.driver import Driver
@@ -17,8 +20,7 @@ from tidemill.stores.sql.keys import SqlKeys
 from tidemill.stores.sql.lifecycle import SqlLifecycle
 from tidemill.stores.sql.limits import SqlLimits
 from tidemill.stores.sql.records import SqlRecords
-from tidemill.stores.sql.releases import SqlReleases
-from tidemill.stores.sql.schedules import SqlDefinitions, SqlSchedules
+from tidemill.stores.sql.schedules import SqlDefinitions, SqlReleases, SqlSchedules
 from tidemill.stores.sql.settings import SqlSettings
 from tidemill.stores.sql.stats import SqlStats
 from tidemill.stores.step_pipeline import StepPipeline
@@ -33,12 +35,15 @@ class SqlStore(
     SqlLeases,
     SqlSettings,
     SqlArchive,
+    SqlArchiveFiles,
+    SqlArchiveControl,
     SqlDefinitions,
     SqlSchedules,
     SqlLimits,
     SqlStats,
     SqlKeys,
     SqlReleases,
+    SqlBlobs,
     Store,
 ):
     """A store in a relational database."""

@@ -33,6 +33,7 @@ pytest.register_assert_rewrite(
                 "advancing",
                 "archive",
                 "asked",
+                "blobs",
                 "checkpoints",
                 "claiming",
                 "cluster",
@@ -48,6 +49,7 @@ pytest.register_assert_rewrite(
                 "heirs",
                 "holds",
                 "insight",
+                "kept_rows",
                 "keys",
                 "kit",
                 "limited",
@@ -80,8 +82,17 @@ pytest.register_assert_rewrite(
 
 from tidemill.testing.conformance.advances import AdvanceLaws, DueLaws  # noqa: E402
 from tidemill.testing.conformance.advisory_locks import HeldLaws, HoldLaws  # noqa: E402
-from tidemill.testing.conformance.archive import ArchivableLaws, ArchiveSearchLaws, DocumentLaws, ForgetLaws  # noqa: E402
+from tidemill.testing.conformance.archive import (  # noqa: E402
+    ArchivableLaws,
+    ArchiveSearchLaws,
+    DocumentLaws,
+    ForgetLaws,
+    TierLaws,
+)
+from tidemill.testing.conformance.archive_control import EraseLaws, RestoreLaws  # noqa: E402
+from tidemill.testing.conformance.archive_files import ArchiveFileLaws  # noqa: E402
 from tidemill.testing.conformance.backlogs import CrowdLaws  # noqa: E402
+from tidemill.testing.conformance.blobs import BlobLaws  # noqa: E402
 from tidemill.testing.conformance.cancel_requests import AskedLaws  # noqa: E402
 from tidemill.testing.conformance.changes import ChangeLaws  # noqa: E402
 from tidemill.testing.conformance.checkpoints import CheckpointFenceLaws, CheckpointLaws  # noqa: E402
@@ -95,6 +106,7 @@ from tidemill.testing.conformance.finishes import ExecutionLaws, FinishLaws, Ste
 from tidemill.testing.conformance.fires import ActiveJobLaws, FireLaws, PruneLaws  # noqa: E402
 from tidemill.testing.conformance.follow_ups import FollowingLaws  # noqa: E402
 from tidemill.testing.conformance.handoffs import HeirLaws  # noqa: E402
+from tidemill.testing.conformance.kept_rows import KeepLaws  # noqa: E402
 from tidemill.testing.conformance.keys import KeyLaws  # noqa: E402
 from tidemill.testing.conformance.lifecycle import EnqueueLaws, LaneLaws, MadeLaws, PromoteLaws  # noqa: E402
 from tidemill.testing.conformance.limited_lanes import GateLaws, LabelLaws  # noqa: E402
@@ -128,6 +140,7 @@ from tidemill.testing.conformance.wakeups import SignalLaws  # noqa: E402
 
 __all__ = [
     "ArchiveConformance",
+    "BlobsConformance",
     "ClusterConformance",
     "ControlConformance",
     "FlowConformance",
@@ -159,6 +172,7 @@ class FlowConformance(
     StepLaws,
     StepClaimLaws,
     FollowingLaws,
+    KeepLaws,
     FenceLaws,
     PayloadLaws,
     ThreadLaws,
@@ -205,7 +219,20 @@ class KeysConformance(KeyLaws):
     """API keys."""
 
 
-class ArchiveConformance(ArchivableLaws, DocumentLaws, ForgetLaws, ArchiveSearchLaws):
+class BlobsConformance(BlobLaws):
+    """Large arguments and results."""
+
+
+class ArchiveConformance(
+    ArchivableLaws,
+    DocumentLaws,
+    ForgetLaws,
+    ArchiveSearchLaws,
+    TierLaws,
+    ArchiveFileLaws,
+    RestoreLaws,
+    EraseLaws,
+):
     """Archive tiers."""
 
 
@@ -271,6 +298,7 @@ class StoreConformance(
     SettingsConformance,
     KeysConformance,
     ArchiveConformance,
+    BlobsConformance,
     PlanningConformance,
     InsightConformance,
     LimitsConformance,

@@ -9,7 +9,15 @@ import pytest
 
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
 from tidemill.domain.job import Details, JobRow, Move
-from tidemill.domain.retention import ArchivedJob, ArchivePolicy, archive_document, fingerprint
+from tidemill.domain.retention import (
+    ArchivedJob,
+    ArchivePolicy,
+    Position,
+    Selection,
+    Selector,
+    archive_document,
+    fingerprint,
+)
 from tidemill.domain.states import ENDED, LIVE, JobState
 from tidemill.errors import BadFilter
 from tidemill.ids import new_id
@@ -28,6 +36,7 @@ from tidemill.testing.conformance.kit import (
     bring,
     claim_all,
     claim_one,
+    due,
     finish_all,
     get_one,
     ids_of,
@@ -44,7 +53,7 @@ LATE = T0 + 2 * HOUR
 
 def _copy(store: Store, policy: ArchivePolicy = POLICY) -> list[ArchivedJob]:
     """Copy everything that is due into the archive; return the documents."""
-    documents = store.archivable(policy, now=LATE)
+    documents = due(store, policy, LATE)
     store.put_archive(documents, now=LATE)
     return documents
 
@@ -62,13 +71,13 @@ class ArchivableLaws:
     @pytest.mark.parametrize("state", sorted(ENDED))
     def test_every_ended_job_is_archivable_when_old_enough(self, store: Store, state: JobState) -> None:
         job = bring(store, state)
-        assert store.archivable(POLICY, now=T0 + HOUR - SECOND) == []
-        assert ids_of(store.archivable(POLICY, now=T0 + HOUR + SECOND)) == [job.id]
+        assert due(store, POLICY, T0 + HOUR - SECOND) == []
+        assert ids_of(due(store, POLICY, T0 + HOUR + SECOND)) == [job.id]
 
     @pytest.mark.parametrize("state", sorted(LIVE))
     def test_a_live_job_is_not_archivable(self, store: Store, state: JobState) -> None:
         bring(store, state)
-        assert store.archivable(POLICY, now=T0 + 1000 * HOUR) == []
+        assert due(store, POLICY, T0 + 1000 * HOUR) == []
 
     def test_a_policy_filters_states_and_tasks(self, store: Store) -> None:
         for state in (S.COMPLETED, S.FAILED):
@@ -76,17 +85,17 @@ class ArchivableLaws:
         put_one(store, "mail")
         finish_all(store, claim_all(store))
         by_state = replace(POLICY, states=frozenset({S.FAILED}))
-        assert [document.state for document in store.archivable(by_state, now=LATE)] == [S.FAILED]
+        assert [document.state for document in due(store, by_state, LATE)] == [S.FAILED]
         by_task = replace(POLICY, tasks=frozenset({"mail", "none"}))
-        assert [document.task for document in store.archivable(by_task, now=LATE)] == ["mail"]
+        assert [document.task for document in due(store, by_task, LATE)] == ["mail"]
 
     def test_jobs_are_archivable_oldest_first_up_to_the_batch_size(self, store: Store) -> None:
         ids = put(store, *[a_job() for _ in range(4)])
         claims = claim_all(store)
         for n, claim in enumerate(reversed(claims)):
             finish_all(store, [claim], now=at(n))
-        assert ids_of(store.archivable(POLICY, now=LATE)) == ids[::-1]
-        assert ids_of(store.archivable(replace(POLICY, batch=2), now=LATE)) == ids[:1:-1]
+        assert ids_of(due(store, POLICY, LATE)) == ids[::-1]
+        assert ids_of(due(store, replace(POLICY, batch=2), LATE)) == ids[:1:-1]
 
     def test_the_document_is_sound_and_complete(self, store: Store) -> None:
         parent = new_id()
@@ -96,7 +105,7 @@ class ArchivableLaws:
             claim = claim_one(store, id, worker=OTHER)
             store.log([a_line(claim, "one", details={"n": 1}, duration=SECOND), a_line(claim, "two")])
             finish_all(store, [claim], transition, result="1", started_ago=0.5)
-        (document,) = store.archivable(POLICY, now=LATE)
+        (document,) = due(store, POLICY, LATE)
         assert document.sound
         assert (document.tier, document.policy, document.token) == ("archive", "old", 2)
         assert (document.correlation_id, document.parent_id) == ("c-1", parent)
@@ -105,7 +114,7 @@ class ArchivableLaws:
     def test_listing_archivable_jobs_changes_nothing(self, store: Store) -> None:
         job = bring(store, S.COMPLETED)
         before = snapshot(store, job.id)
-        store.archivable(POLICY, now=LATE)
+        due(store, POLICY, LATE)
         assert snapshot(store, job.id) == before
         assert store.archived([job.id], tenant="default") == []
 
@@ -135,8 +144,8 @@ class DocumentLaws:
         store.put_archive([other], now=LATE + HOUR)
         (stored,) = store.archived([document.id], tenant="default")
         assert stored == replace(other, archived_at=LATE + HOUR)
-        assert store.purge_archive(LATE, tier="archive", limit=10) == 0
-        assert store.purge_archive(LATE, tier="cold", limit=10) == 1
+        assert store.archived_due(Selection(Selector(), "archive")) == []
+        assert store.archived_due(Selection(Selector(), "cold")) == [stored]
 
     def test_a_modified_document_is_not_sound(self, store: Store) -> None:
         bring(store, S.COMPLETED)
@@ -225,7 +234,7 @@ class ForgetLaws:
             cold = set(ids_of(store.archived(list(ids), tenant=ALL_TENANTS)))
             assert hot | cold == ids
 
-        while documents := store.archivable(replace(POLICY, batch=4), now=LATE):
+        while documents := due(store, replace(POLICY, batch=4), LATE):
             hashes |= {document.id: document.fingerprint for document in documents}
             conserved()
             store.put_archive(documents, now=LATE)
@@ -313,20 +322,93 @@ class ArchiveSearchLaws:
         with pytest.raises(BadFilter):
             store.search_archive(JobFilter("default"), limit=0)
 
-    def test_purging_removes_old_documents_of_one_tier_up_to_a_limit(self, store: Store) -> None:
-        put(store, *[a_job() for _ in range(5)])
-        for n, claim in enumerate(claim_all(store)):
-            finish_all(store, [claim], now=at(n))
-        documents = store.archivable(POLICY, now=LATE)
-        store.put_archive([*documents[:4], replace(documents[4], tier="cold")], now=LATE)
-        assert store.forget(documents) == set(ids_of(documents))
-        assert store.purge_archive(at(-1), tier="archive", limit=10) == 0
-        assert store.purge_archive(at(2.5), tier="none", limit=10) == 0
-        assert store.purge_archive(at(2.5), tier="archive", limit=-1) == 0
-        assert store.purge_archive(at(2.5), tier="archive", limit=2) == 2
-        assert store.purge_archive(at(2.5), tier="archive", limit=2) == 1
-        assert store.purge_archive(at(2.5), tier="archive", limit=2) == 0
+
+class TierLaws:
+    """Selections of the live tables and of archive tiers, and removal of documents."""
+
+    def _ended(self, store: Store) -> dict[str, UUID]:
+        """Jobs of several tasks, tenants and states; each ended one second after the one before."""
+        wanted = [
+            ("report.daily", "a", S.COMPLETED), ("report.daily", "b", S.FAILED), ("report", "a", S.COMPLETED),
+            ("Report.daily", "a", S.COMPLETED), ("rep%rt_[x]?", "a", S.FAILED), ("mail", "b", S.COMPLETED),
+        ]  # fmt: skip
+        ids = [put_one(store, task, tenant=tenant) for task, tenant, _ in wanted]
+        claims = {claim.id: claim for claim in claim_all(store)}
+        for n, (id, (_, _, state)) in enumerate(zip(ids, wanted, strict=True)):
+            finish_all(store, [claims[id]], ENDS[state], now=at(n))
+        return dict(zip("dbRCwm", ids, strict=True))
+
+    def _seen(self, store: Store, selection: Selection, ids: dict[str, UUID]) -> str:
+        """The selected jobs by their letters, the same for the live tables and for a tier."""
+        names = {id: name for name, id in ids.items()}
+        live = store.archivable(selection, policy="p", tier="warm")
+        store.put_archive(due(store, replace(POLICY, tier="warm"), LATE), now=LATE)
+        kept = store.archived_due(replace(selection, tier="warm"))
+        assert ids_of(kept) == ids_of(live)
+        assert [document.tier for document in live] == ["warm"] * len(live)
+        return "".join(names[document.id] for document in live)
+
+    @pytest.mark.parametrize(
+        ("rule", "expected"),
+        [
+            (Selector(), "dbRCwm"),
+            (Selector(states=frozenset({S.FAILED})), "bw"),
+            (Selector(tasks=frozenset({"report.*"})), "db"),
+            (Selector(tasks=frozenset({"report*"})), "dbR"),
+            (Selector(tasks=frozenset({"*daily", "mail"})), "dbCm"),
+            (Selector(tasks=frozenset({"rep%rt_[x]?"})), "w"),
+            (Selector(tasks=frozenset({"rep_rt", "report%", "report.????y", "[r]eport"})), ""),
+            (Selector(tenants=frozenset({"b"})), "bm"),
+            (Selector(frozenset({S.FAILED}), frozenset({"report.*"}), frozenset({"b", "c"})), "b"),
+        ],
+    )
+    def test_a_rule_selects_by_state_task_pattern_and_tenant(
+        self, store: Store, rule: Selector, expected: str
+    ) -> None:
+        assert self._seen(store, Selection(rule), self._ended(store)) == expected
+
+    def test_jobs_of_excluded_rules_are_not_selected(self, store: Store) -> None:
+        ids = self._ended(store)
+        reports, of_b = Selector(tasks=frozenset({"report.*"})), Selector(tenants=frozenset({"b"}))
+        failed = Selector(states=frozenset({S.FAILED}))
+        for exclude, expected in (
+            ((reports,), "RCwm"),
+            ((reports, of_b), "RCw"),
+            ((failed,), "dRCm"),
+            ((Selector(frozenset({S.FAILED}), tenants=frozenset({"b"})),), "dRCwm"),
+            ((Selector(),), ""),
+        ):
+            assert self._seen(store, Selection(Selector(), exclude=exclude), ids) == expected
+
+    def test_a_range_has_an_exclusive_start_an_inclusive_end_and_a_limit(self, store: Store) -> None:
+        ids = self._ended(store)
+        first, last = Position(at(0), ids["d"]), Position(at(3), ids["C"])
+        assert self._seen(store, Selection(Selector(), after=first, until=last), ids) == "bRC"
+        assert self._seen(store, Selection(Selector(), after=first, until=last, limit=2), ids) == "bR"
+        before = Position(at(3), UUID(int=0))
+        assert self._seen(store, Selection(Selector(), until=before), ids) == "dbR"
+
+    def test_the_newest_jobs_of_a_selection_can_be_set_aside(self, store: Store) -> None:
+        ids = self._ended(store)
+        store.put_archive(due(store, POLICY, LATE), now=LATE)
+        for tier in (None, "archive"):
+            everything = Selection(Selector(), tier, limit=1)
+            assert store.ended_beyond(everything, 0) == Position(at(5), ids["m"])
+            assert store.ended_beyond(everything, 2) == Position(at(3), ids["C"])
+            assert store.ended_beyond(everything, 6) is None
+            of_a = Selection(
+                Selector(tenants=frozenset({"a"})), tier, exclude=(Selector(tasks=frozenset({"rep*"})),)
+            )
+            assert store.ended_beyond(of_a, 0) == Position(at(3), ids["C"])
+        assert store.ended_beyond(Selection(Selector(), "cold"), 0) is None
+
+    def test_only_unchanged_documents_are_removed(self, store: Store) -> None:
+        self._ended(store)
+        documents = _copy(store)
+        store.put_archive([replace(documents[0], tier="cold")], now=LATE)
+        store.put_archive([replace(documents[1], document="{}", fingerprint=fingerprint("{}"))], now=LATE)
+        assert store.remove_archived(documents[:3]) == {documents[2].id}
+        assert store.remove_archived(documents[:3]) == frozenset()
+        assert store.remove_archived([]) == frozenset()
         left = store.archived(ids_of(documents), tenant=ALL_TENANTS)
-        assert [(document.id, document.tier) for document in left] == [
-            *((documents[3].id, "archive"), (documents[4].id, "cold"))
-        ]
+        assert set(ids_of(left)) == set(ids_of(documents)) - {documents[2].id}

@@ -24,6 +24,7 @@ from tidemill.testing.conformance.kit import (
     bring,
     claim_all,
     claim_one,
+    due,
     finish_all,
     get_one,
     held,
@@ -177,7 +178,7 @@ class CheckpointFenceLaws:
         claim = claim_one(store, put_one(store))
         store.save_checkpoints([_mark(claim, "1")], now=T0)
         finish_all(store, [claim])
-        documents = store.archivable(ArchivePolicy("p", max_age=SECOND), now=T0 + HOUR)
+        documents = due(store, ArchivePolicy("p", max_age=SECOND), T0 + HOUR)
         assert store.forget(documents) == {claim.id}
         put(store, a_job(id=claim.id))
         assert store.checkpoints(claim.id, tenant=ALL_TENANTS) == {}

@@ -28,6 +28,7 @@ from tidemill.domain.job import (
     Transition,
 )
 from tidemill.domain.lanes import ClaimRequest, Lane
+from tidemill.domain.retention import ArchivedJob, ArchivePolicy
 from tidemill.domain.states import ENDED, ExecutionState, JobState
 from tidemill.errors import StoreBusy
 from tidemill.ids import new_id
@@ -266,3 +267,8 @@ def together(works: Sequence[Callable[[], T]]) -> list[T]:
 def ids_of(items: Collection[Any]) -> list[UUID]:
     """Return the ids of jobs, claims or documents, in order."""
     return [item.id for item in items]
+
+
+def due(store: Store, policy: ArchivePolicy, now: datetime) -> list[ArchivedJob]:
+    """Return the live jobs that a policy archives by age, as documents."""
+    return store.archivable(policy.aged(now), policy=policy.name, tier=policy.tier)

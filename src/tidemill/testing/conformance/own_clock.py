@@ -19,6 +19,7 @@ from tidemill.testing.conformance.kit import (
     OTHER,
     WORKER,
     a_job,
+    due,
     executions_of,
     get_one,
     ids_of,
@@ -159,8 +160,8 @@ class OwnClockLaws:
         store.enqueue([a_job()])
         (claim,) = store.claim(wants(store))
         store.finish([Finish(claim, COMPLETED, ended_ago=7200.0)])
-        assert store.archivable(ArchivePolicy("p", max_age=3 * HOUR)) == []
-        documents = store.archivable(ArchivePolicy("p", max_age=HOUR))
+        assert due(store, ArchivePolicy("p", max_age=3 * HOUR), store.now()) == []
+        documents = due(store, ArchivePolicy("p", max_age=HOUR), store.now())
         store.put_archive(documents)
         assert _near(store.archived([claim.id], tenant="default")[0].archived_at)
         assert store.forget(documents) == {claim.id}

@@ -14,9 +14,10 @@ from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import Change, Claim, Finish, Move, Progress, ProgressReport, UniqueHold
 from tidemill.domain.lanes import Lane
+from tidemill.domain.large_values import BlobKey
 from tidemill.domain.records import AuditEntry, Pause, PauseKind, Setting, first_break
 from tidemill.domain.releases import Deployment, ReleaseRecord
-from tidemill.domain.retention import ArchivePolicy
+from tidemill.domain.retention import ArchivePolicy, Selection, Selector
 from tidemill.domain.states import JobState
 from tidemill.errors import JobExists, StoreUnavailable
 from tidemill.stores.base import Store
@@ -34,6 +35,7 @@ from tidemill.testing.conformance.kit import (
     bring,
     claim_all,
     claim_one,
+    due,
     finish_all,
     get_one,
     ids_of,
@@ -137,9 +139,7 @@ class TransactionLaws:
             store.request_cancel([mine.id], tenant="default", reason="x")
             store.step([Finish(mine, COMPLETED), Finish(fails, CRASHED)], wants(store, limit=1), now=T0)
             assert store.move([Move(review.id, "default", frozenset({review.state}), S.FAILED)], now=T0)
-            store.put_archive(
-                store.archivable(ArchivePolicy("p", max_age=SECOND), now=late_now), now=late_now
-            )
+            store.put_archive(due(store, ArchivePolicy("p", max_age=SECOND), late_now), now=late_now)
             assert store.delete([gone.id], tenant="default") == {gone.id}
             store.forget(store.archived([done.id], tenant="default"))
             store.record([ENTRY], now=T0)
@@ -265,10 +265,17 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "keys": lambda store: store.keys(),
     "put_keys": lambda store: store.put_keys([Key("a", "ci", Role.VIEWER)], now=T0),
     "revoke_keys": lambda store: store.revoke_keys(["a"], now=T0),
-    "archivable": lambda store: store.archivable(ArchivePolicy("p"), now=T0),
+    "archivable": lambda store: due(store, ArchivePolicy("p"), T0),
     "archived": lambda store: store.archived([CLAIM.id], tenant="default"),
     "search_archive": lambda store: store.search_archive(JobFilter("default")),
-    "purge_archive": lambda store: store.purge_archive(T0, tier="archive", limit=1),
+    "archived_due": lambda store: store.archived_due(Selection(Selector(), "archive")),
+    "ended_beyond": lambda store: store.ended_beyond(Selection(Selector()), 0),
+    "put_blob": lambda store: store.put_blob(BlobKey(CLAIM.id, 0), ["a"], now=T0),
+    "blob_parts": lambda store: store.blob_parts(BlobKey(CLAIM.id, 0)),
+    "orphan_blobs": lambda store: store.orphan_blobs(HOUR, 1, now=T0),
+    "delete_blobs": lambda store: store.delete_blobs([BlobKey(CLAIM.id, 0)]),
+    "release_blobs": lambda store: store.release_blobs([CLAIM.id]),
+    "drop_blobs": lambda store: store.drop_blobs([CLAIM.id]),
     "release_of": lambda store: store.release_of("a"),
     "put_release": lambda store: store.put_release(ReleaseRecord("a", Deployment(T0)), now=T0),
     "check": lambda store: store.check(),

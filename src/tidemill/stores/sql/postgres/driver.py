@@ -371,6 +371,9 @@ class PostgresDriver:
             hold.release()
             raise
 
+    def scrub(self) -> None:
+        """Nothing to do: the server's vacuum removes deleted rows."""
+
     def close(self) -> None:
         self._restart_after_fork()
         self._coalescer.close()

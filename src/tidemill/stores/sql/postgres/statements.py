@@ -12,8 +12,7 @@ from psycopg.types.numeric import Int2, Int4, Int8
 
 from tidemill.stores.sql.driver import Items, Takes
 from tidemill.stores.sql.named_queries import NamedQuery, load, parameters, refuse_undeclared, substitute
-from tidemill.stores.sql.postgres.arrays import pack
-from tidemill.stores.sql.postgres.values import ARRAYS, Pack, column, given, single
+from tidemill.stores.sql.postgres.values import ARRAYS, Pack, column, given, pack, single
 
 _INTEGERS = {"int2": Int2, "int4": Int4, "int8": Int8}
 

@@ -17,10 +17,12 @@ from tidemill.errors import JobExists, StoreBusy
 from tidemill.stores.base import StepResult
 from tidemill.stores.sql.driver import QueryCall, QueryPipeline, Row
 from tidemill.stores.sql.lifecycle import (
+    are_full,
     claim_takes,
     claims_of,
+    done_columns,
     end_columns,
-    finish_columns,
+    finish_call,
     gated_columns,
     lane_columns,
     wants,
@@ -104,12 +106,12 @@ class PostgresStore(SqlStore):
             return _stepped(self._db.run(*handoff), request)
         if counted is None:
             return super().step(finishes, request, now=now)
-        calls = [_finish_call(finishes, now), counted.opening(), counted.call]
+        calls = [finish_call(finishes, now, "counted"), counted.opening(), counted.call]
         lost, _, rows = self._db.run_together(calls)
         return StepResult(frozenset(row[0] for row in lost), claims_of(rows, request))
 
     def _finish_counted(self, finishes: Sequence[Finish], now: datetime | None) -> frozenset[UUID]:
-        return frozenset(row[0] for row in self._db.run(*_finish_call(finishes, now)))
+        return frozenset(row[0] for row in self._db.run(*finish_call(finishes, now, "counted")))
 
     def _claim_counted(
         self, request: ClaimRequest, now: datetime | None, back: Mapping[str, int] | None = None
@@ -164,20 +166,25 @@ class _StepPipeline:
 def plain_step(finishes: Sequence[Finish], request: ClaimRequest, now: datetime | None) -> QueryCall | None:
     """The step as one statement.
 
-    None if a job is released, has a unique key, limits or follow-up jobs, or belongs to another worker.
+    None if a job is released, has a unique key, limits or follow-up jobs, or belongs to another worker; and if jobs that keep less
+    than everything end together with jobs that failed.
     """
-    # Lists, because a generator costs each job more than the test itself.
-    others = [item.transition for item in finishes if item.transition is not COMPLETED]
-    if any(transition.state not in ENDED for transition in others):
+    # Columns and lists, because attributes and generators cost each job more than the test itself.
+    claims, transitions, _, _, _, _, following, _, keep = zip(*finishes, strict=True)
+    others = [transition for transition in transitions if transition is not COMPLETED]
+    if any(following) or any(transition.state not in ENDED for transition in others):
         return None
-    claims = [item.claim for item in finishes if not item.then]
     plain = [claim.worker for claim in claims if claim.unique_key is None and claim.limits is None]
-    if len(plain) < len(finishes) or not _are_all(request.worker, plain):
+    if len(plain) < len(claims) or not _are_all(request.worker, plain):
         return None
     takes = claim_takes(request, now) | lane_columns(request.lanes)
+    if not others and are_full(keep):
+        return QueryCall("step_done", takes, done_columns(finishes))
     if not others:
-        return QueryCall("step_done", takes, _done_columns(finishes))
-    return QueryCall("step", takes, end_columns(finishes))
+        columns = done_columns(finishes)
+        columns["keep"] = list(keep)
+        return QueryCall("step_done", takes, columns, ("light",))
+    return QueryCall("step", takes, end_columns(finishes)) if are_full(keep) else None
 
 
 def counted_claim(request: ClaimRequest, now: datetime | None) -> CountedClaim | None:
@@ -209,8 +216,13 @@ def counted_claim(request: ClaimRequest, now: datetime | None) -> CountedClaim |
 def _handoff_step(
     finishes: Sequence[Finish], request: ClaimRequest, counted: CountedClaim
 ) -> QueryCall | None:
-    """The step as one statement; None if a job is released, has a unique key, belongs to another worker or to no lane."""
-    if not _are_all(request.worker, [item.claim.worker for item in finishes]):
+    """The step as one statement.
+
+    None if a job is released, has a unique key, keeps less than everything, or belongs to another worker or to no lane.
+    """
+    if not _are_all(request.worker, [item.claim.worker for item in finishes]) or not are_full(
+        [item.keep for item in finishes]
+    ):
         return None
     places = {
         (lane.queue, lane.tenant, lane.priority, lane.limits): place
@@ -248,10 +260,6 @@ def _stepped(rows: Sequence[Row], request: ClaimRequest) -> StepResult:
     return StepResult(frozenset(lost), claims_of(claimed, request))
 
 
-def _finish_call(finishes: Sequence[Finish], now: datetime | None) -> QueryCall:
-    return QueryCall("finish", {"now": now}, finish_columns(finishes), ("counted",))
-
-
 def _common(job: NewJob, now: datetime | None) -> dict[str, Any]:
     """The common values of similar jobs, as single parameters."""
     return {
@@ -263,15 +271,4 @@ def _common(job: NewJob, now: datetime | None) -> dict[str, Any]:
         "max_attempts": job.max_attempts,
         "timeout": job.timeout,
         "expires_at": job.expires_at,
-    }
-
-
-def _done_columns(finishes: Sequence[Finish]) -> dict[str, list[Any]]:
-    """The columns in which successful jobs differ."""
-    return {
-        "id": [item.claim.id for item in finishes],
-        "token": [item.claim.token for item in finishes],
-        "result": [item.result for item in finishes],
-        "started_ago": [item.started_ago for item in finishes],
-        "ended_ago": [item.ended_ago for item in finishes],
     }

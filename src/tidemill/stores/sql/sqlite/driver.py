@@ -197,6 +197,13 @@ class SqliteDriver:
         self.run("clock")  # opens the file, or raises the reason why it cannot
         return self._holds.take(name)
 
+    def scrub(self) -> None:
+        if self._owner == get_ident():
+            raise UsageError("a store cannot be scrubbed inside its own transaction; leave the block first")
+        session = self._session
+        with session.turn(session.writing), session.turn(session.reading), self._translated():
+            session.scrub()
+
     # Closing and forking ---------------------------------------------------------------------------------------------
 
     def close(self) -> None:

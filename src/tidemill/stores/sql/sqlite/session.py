@@ -24,6 +24,7 @@ from tidemill.stores.sql.sqlite.failures import busy
 from tidemill.stores.sql.sqlite.file_checks import FileIdentity, create_private, refuse_network, trouble
 from tidemill.stores.sql.sqlite.settings import SqliteSettings
 
+_SCRUB_PAGES = 4096  # pages that one transaction of ``scrub`` overwrites
 _FORK_PATIENCE = 5.0  # seconds for which a fork waits for other threads to finish writing
 
 
@@ -110,6 +111,37 @@ class FileSession:
             return None
         finally:
             reading.release()
+
+    def scrub(self) -> None:
+        """Overwrite free pages and the log, which still contain deleted rows.
+
+        New rows fill the free pages, and deleting them under ``secure_delete`` overwrites these pages with zeros. Each
+        transaction is short, because it excludes other writers.
+        """
+        writer = self._writer or self._open_writer()
+        (page,) = writer.execute("pragma page_size").fetchone()
+        writer.execute("pragma secure_delete = on").close()
+        try:
+            self._write(writer, "create table if not exists tidemill_scrub(filler blob)")
+            while (free := writer.execute("pragma freelist_count").fetchone()[0]) > 0:
+                size = min(free, _SCRUB_PAGES) * page
+                self._write(writer, "insert into tidemill_scrub values (zeroblob(?))", (size,))
+            for (row,) in writer.execute("select rowid from tidemill_scrub").fetchall():
+                self._write(writer, "delete from tidemill_scrub where rowid = ?", (row,))
+            self._write(writer, "drop table tidemill_scrub")
+        finally:
+            writer.execute("pragma secure_delete = fast").close()
+        self.patience(lambda: writer.execute("pragma wal_checkpoint(truncate)").fetchone())
+
+    def _write(self, writer: sqlite3.Connection, sql: str, takes: tuple[object, ...] = ()) -> None:
+        self.patience(lambda: writer.execute("begin immediate"))
+        try:
+            writer.execute(sql, takes)
+            self.commit(writer)
+        except BaseException:
+            if writer.in_transaction:
+                writer.execute("rollback")
+            raise
 
     # Opening ---------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ create temp table if not exists tidemill_item_enqueue(
 
 create temp table if not exists tidemill_item_finish(
   n integer primary key, id blob not null, token integer, worker blob, to_state text, execution text, why text, delay integer,
-  refund integer, crashed integer, result text, error text, started_ago real, ended_ago real, on_cancel text);
+  refund integer, crashed integer, result text, error text, started_ago real, ended_ago real, on_cancel text, keep text);
 
 create temp table if not exists tidemill_item_move(
   n integer primary key, id blob not null unique, tenant text, expect text, to_state text, why text, delay integer,
@@ -31,6 +31,8 @@ create temp table if not exists tidemill_due(id blob primary key) without rowid;
 create temp table if not exists tidemill_lost(id blob primary key) without rowid;
 
 create temp table if not exists tidemill_gone(id blob primary key, detailed integer not null) without rowid;
+
+create temp table if not exists tidemill_restored(id blob primary key, tenant text, details text) without rowid;
 
 create temp table if not exists tidemill_keyed(n integer primary key, id blob, tenant text, key text);
 

@@ -1,8 +1,9 @@
--- archivable: ended jobs that are old enough, the longest ended first. Index: history_finished.
--- takes: now timestamptz, max_age interval, states texts, tasks texts, limit int4
+-- archivable: ended jobs of a selection, the longest ended first. Index: history_finished.
+-- takes: limit int4
+-- include: other_rules
 select
   -- include: job_row(args=args; result=result)
 from tidemill.history
-where finished_at <= coalesce(:now::timestamptz, now()) - :max_age::interval and state = any(:states::text[])
-  and task = any(:tasks::text[]) -- when tasks
+where
+  -- include: governed
 order by finished_at, id limit :limit

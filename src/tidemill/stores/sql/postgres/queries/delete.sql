@@ -17,5 +17,6 @@ details_gone as (delete from tidemill.details d using gone g where g.detailed an
 executions_gone as (delete from tidemill.executions e using gone g where e.job_id = g.id),
 logs_gone as (delete from tidemill.logs l using gone g where l.job_id = g.id),
 checkpoints_gone as (delete from tidemill.checkpoints c using gone g where c.job_id = g.id),
-dependencies_gone as (delete from tidemill.dependencies d using gone g where d.job_id = g.id)
+dependencies_gone as (delete from tidemill.dependencies d using gone g where d.job_id = g.id),
+blobs_gone as (delete from tidemill.blobs where place is null and job_id = any(array(select id from gone)))
 select id from gone

@@ -1,20 +1,26 @@
 -- finish: applies every transition of a held job, keyed by id, token and worker; returns the lost ids.
 -- Ended jobs move to history with their last execution; for released jobs that execution becomes a separate row. A job with a cancel
 -- request gets the state `on_cancel`, if there is one, for the reason of the request. Locks jobs in the order of their ids, then the keys they release in key order.
--- If jobs count against limits, these are released: their names are locked in their order, waiting.
+-- If jobs count against limits, these are released: their names are locked in their order, waiting. Lines for jobs that do not end,
+-- and for jobs that keep less than everything, are present only if the batch has one.
 -- takes: now timestamptz
 -- items: id uuid, token int8, worker uuid, to_state text, execution text, reason text, delay interval, refund bool, crashed bool
--- items: result text, error text, started_ago float8, ended_ago float8, on_cancel text
+-- items: result text, error text, started_ago float8, ended_ago float8, on_cancel text, keep text
 -- gives: id uuid
 with item as materialized (
   select * from unnest(:id::uuid[], :token::bigint[], :worker::uuid[], :to_state::text[], :execution::text[], :reason::text[],
                        :delay::interval[], :refund::boolean[], :crashed::boolean[], :result::text[], :error::text[],
-                       :started_ago::float8[], :ended_ago::float8[], :on_cancel::text[]) with ordinality
-    as x(id, token, worker, to_state, execution, why, delay, refund, crashed, result, error, started_ago, ended_ago, on_cancel, n)
+                       :started_ago::float8[], :ended_ago::float8[], :on_cancel::text[]
+                       , :keep::text[] -- when light
+                       ) with ordinality
+    as x(id, token, worker, to_state, execution, why, delay, refund, crashed, result, error, started_ago, ended_ago, on_cancel
+         , keep -- when light
+         , n)
   order by id),
 gone as (
   -- include: fenced
   returning r.*, x.to_state, x.execution, x.why, x.delay, x.refund, x.crashed, x.result, x.error, x.n,
+            x.keep, -- when light
             coalesce(coalesce(:now::timestamptz, now()) - make_interval(secs => x.started_ago), r.started_at) as began_at,
             coalesce(:now::timestamptz, now()) - make_interval(secs => x.ended_ago) as finished_at,
             case when r.cancel_reason is null then x.to_state else coalesce(x.on_cancel, x.to_state) end as new_state,
@@ -29,35 +35,38 @@ ended as (
     , attempt, crashes + crashed::int, token, run_at, unique_key,
     case when new_state <> to_state then cancel_reason else why end, new_state, execution, worker, claimed_at, began_at, finished_at, cancel_reason,
     progress, result, error
-  from gone where ends),
-noted as (
-  insert into tidemill.executions(job_id, number, attempt, state, worker, claimed_at, started_at, finished_at, error, reason)
-  select id, token, attempt, execution, worker, claimed_at, began_at, finished_at, error, why from gone where not ends),
-again as (
-  insert into tidemill.ready(
-    -- include: waiting_columns
-    , reason)
-  select
-    -- include: job_columns
-    , attempt - refund::int, crashes + crashed::int, token, coalesce(:now::timestamptz, now()) + delay, unique_key, false, why
-  from gone where new_state = 'pending' order by n),
-later as (
-  insert into tidemill.scheduled(
-    -- include: waiting_columns
-    , reason)
-  select
-    -- include: job_columns
-    , attempt - refund::int, crashes + crashed::int, token, coalesce(:now::timestamptz, now()) + delay, unique_key, false, why
-  from gone where new_state = 'scheduled'),
-aside as (
-  insert into tidemill.parked(
-    -- include: waiting_columns
-    , reason, state, wakes, result)
-  select
-    -- include: job_columns
-    , attempt - refund::int, crashes + crashed::int, token, coalesce(:now::timestamptz, now()) + delay, unique_key, false, why,
-    new_state, new_state = 'waiting' and delay > interval '0', case new_state when 'review_needed' then result end
-  from gone where new_state in ('waiting', 'review_needed')),
+  from gone where ends
+    and keep <> 'nothing' -- when light
+  ),
+noted as ( -- when releases
+  insert into tidemill.executions(job_id, number, attempt, state, worker, claimed_at, started_at, finished_at, error, reason) -- when releases
+  select id, token, attempt, execution, worker, claimed_at, began_at, finished_at, error, why from gone where not ends), -- when releases
+again as ( -- when releases
+  insert into tidemill.ready( -- when releases
+    -- include: waiting_columns -- when releases
+    , reason) -- when releases
+  select -- when releases
+    -- include: job_columns -- when releases
+    , attempt - refund::int, crashes + crashed::int, token, coalesce(:now::timestamptz, now()) + delay, unique_key, false, why -- when releases
+  from gone where new_state = 'pending' order by n), -- when releases
+later as ( -- when releases
+  insert into tidemill.scheduled( -- when releases
+    -- include: waiting_columns -- when releases
+    , reason) -- when releases
+  select -- when releases
+    -- include: job_columns -- when releases
+    , attempt - refund::int, crashes + crashed::int, token, coalesce(:now::timestamptz, now()) + delay, unique_key, false, why -- when releases
+  from gone where new_state = 'scheduled'), -- when releases
+aside as ( -- when releases
+  insert into tidemill.parked( -- when releases
+    -- include: waiting_columns -- when releases
+    , reason, state, wakes, result) -- when releases
+  select -- when releases
+    -- include: job_columns -- when releases
+    , attempt - refund::int, crashes + crashed::int, token, coalesce(:now::timestamptz, now()) + delay, unique_key, false, why, -- when releases
+    new_state, new_state = 'waiting' and delay > interval '0', case new_state when 'review_needed' then result end -- when releases
+  from gone where new_state in ('waiting', 'review_needed')), -- when releases
+-- include: light_jobs -- when light
 -- include: release_keys(jobs=gone where ends and unique_key is not null; lets_go=false)
 , -- when counted
 returned as materialized ( -- when counted

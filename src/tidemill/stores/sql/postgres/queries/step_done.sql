@@ -1,14 +1,20 @@
 -- step_done: as `step`, for a batch of jobs that all succeeded: their common values are not sent for each of them.
--- PostgreSQL only, like `step`.
--- items: id uuid, token int8, result text, started_ago float8, ended_ago float8
+-- PostgreSQL only, like `step`. Lines for jobs that keep less than everything are present only if the batch has one.
+-- items: id uuid, token int8, result text, started_ago float8, ended_ago float8, keep text
 with item as materialized (
   select x.*, :worker::uuid as worker
-  from unnest(:id::uuid[], :token::bigint[], :result::text[], :started_ago::float8[], :ended_ago::float8[])
-    as x(id, token, result, started_ago, ended_ago)
+  from unnest(:id::uuid[], :token::bigint[], :result::text[], :started_ago::float8[], :ended_ago::float8[]
+              , :keep::text[] -- when light
+              )
+    as x(id, token, result, started_ago, ended_ago
+         , keep -- when light
+         )
   order by id),
 gone as (
   -- include: fenced
-  returning r.*, x.result, x.started_ago, x.ended_ago),
+  returning r.*, x.result, x.started_ago, x.ended_ago
+            , x.keep -- when light
+  ),
 ended as (
   insert into tidemill.history(
     -- include: ended_columns
@@ -18,5 +24,8 @@ ended as (
     , attempt, crashes, token, run_at, unique_key, null, 'completed', 'succeeded', worker, claimed_at,
     coalesce(coalesce(:now::timestamptz, now()) - make_interval(secs => started_ago), started_at),
     coalesce(:now::timestamptz, now()) - make_interval(secs => ended_ago), cancel_reason, progress, result, null
-  from gone),
+  from gone
+  where keep <> 'nothing' -- when light
+  ),
+-- include: light_jobs -- when light
 -- include: step_claim

@@ -20,6 +20,8 @@ delete from tidemill_checkpoints where job_id in (select id from temp.tidemill_g
 ;
 delete from tidemill_dependencies where job_id in (select id from temp.tidemill_gone)
 ;
+delete from tidemill_blobs where place is null and job_id in (select id from temp.tidemill_gone)
+;
 delete from tidemill_history where id in (select id from temp.tidemill_gone)
 ;
 select id from temp.tidemill_gone

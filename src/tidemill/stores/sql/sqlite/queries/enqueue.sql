@@ -65,16 +65,6 @@ select -- when parks
   , 0, 0, 0, created_at, unique_key, until_claimed, waiting, 'waiting', 0 -- when parks
 from temp.tidemill_item_enqueue where not left_out and waiting is not null -- when parks
 ;
-insert into tidemill_details(id, tenant, correlation_id, parent_id, reference_type, reference_id, tags, metadata, headers,
-                             options, definition_id, definition_version, schedule_id, fire_at)
-select id, tenant, json_extract(details, '$.correlation_id'), unhex(replace(json_extract(details, '$.parent_id'), '-', '')),
-       json_extract(details, '$.reference_type'), json_extract(details, '$.reference_id'), json_extract(details, '$.tags'),
-       json_extract(details, '$.metadata'), json_extract(details, '$.headers'), json_extract(details, '$.options'),
-       unhex(replace(json_extract(details, '$.definition_id'), '-', '')), json_extract(details, '$.definition_version'),
-       unhex(replace(json_extract(details, '$.schedule_id'), '-', '')),
-       strftime('%s', substr(json_extract(details, '$.fire_at'), 1, 19)) * 1000000
-         + case substr(json_extract(details, '$.fire_at'), 20, 1)
-           when '.' then cast(substr(json_extract(details, '$.fire_at'), 21, 6) as integer) else 0 end
-from temp.tidemill_item_enqueue where details is not null and not left_out
+-- include: details_of(jobs=temp.tidemill_item_enqueue; new=not left_out)
 ;
 select id, taken from temp.tidemill_item_enqueue where left_out

@@ -1,10 +1,11 @@
 -- finish: applies every transition of a held job, keyed by id, token and worker; returns the lost ids.
 -- Collects the batch in a temporary table, looks each job up once, and then works table by table. Ended jobs move to history with
 -- their last execution; for released jobs that execution becomes a separate row. A job with a cancel request gets the
--- state `on_cancel`, if there is one, for the reason of the request.
+-- state `on_cancel`, if there is one, for the reason of the request. Lines for jobs that do not end, and for jobs that keep less than
+-- everything, are present only if the batch has one.
 -- takes: now timestamptz
 -- items: id uuid, token int8, worker uuid, to_state text, execution text, reason text, delay interval, refund bool, crashed bool
--- items: result text, error text, started_ago float8, ended_ago float8, on_cancel text
+-- items: result text, error text, started_ago float8, ended_ago float8, on_cancel text, keep text
 -- gives: id uuid
 delete from temp.tidemill_item_finish
 ;
@@ -12,10 +13,14 @@ delete from temp.tidemill_held
 ;
 delete from temp.tidemill_lost
 ;
-insert into temp.tidemill_item_finish(id, token, worker, to_state, execution, why, delay, refund, crashed, result, error,
-                                      started_ago, ended_ago, on_cancel)
-values (:id, :token, :worker, :to_state, :execution, :reason, :delay, :refund, :crashed, :result, :error, :started_ago, :ended_ago,
-        :on_cancel)
+insert into temp.tidemill_item_finish(
+  delay, refund, on_cancel, -- when releases
+  keep, -- when light
+  id, token, worker, to_state, execution, why, crashed, result, error, started_ago, ended_ago)
+values (
+  :delay, :refund, :on_cancel, -- when releases
+  :keep, -- when light
+  :id, :token, :worker, :to_state, :execution, :reason, :crashed, :result, :error, :started_ago, :ended_ago)
 ;
 insert into temp.tidemill_held(place, n, new_state, keyed)
 select r.rowid, x.n, case when r.cancel_reason is null then x.to_state else coalesce(x.on_cancel, x.to_state) end,
@@ -40,46 +45,10 @@ select
 from
 -- include: finishing
 where h.ends
+  and x.keep <> 'nothing' -- when light
 ;
-insert into tidemill_executions(job_id, number, attempt, state, worker, claimed_at, started_at, finished_at, error, reason)
-select r.id, r.token, r.attempt, x.execution, r.worker, r.claimed_at,
-       coalesce(:now - cast(round(x.started_ago * 1000000) as integer), r.started_at),
-       :now - cast(round(x.ended_ago * 1000000) as integer), x.error, x.why
-from
--- include: finishing
-where not h.ends
-;
-insert into tidemill_ready(
-  -- include: waiting_columns
-  , reason)
-select
-  -- include: job_columns(prefix=r)
-  , r.attempt - x.refund, r.crashes + x.crashed, r.token, :now + x.delay, r.unique_key, 0, x.why
-from
--- include: finishing
-where h.new_state = 'pending' order by x.n
-;
-insert into tidemill_scheduled(
-  -- include: waiting_columns
-  , reason)
-select
-  -- include: job_columns(prefix=r)
-  , r.attempt - x.refund, r.crashes + x.crashed, r.token, :now + x.delay, r.unique_key, 0, x.why
-from
--- include: finishing
-where h.new_state = 'scheduled'
-;
-insert into tidemill_parked(
-  -- include: waiting_columns
-  , reason, state, wakes, result)
-select
-  -- include: job_columns(prefix=r)
-  , r.attempt - x.refund, r.crashes + x.crashed, r.token, :now + x.delay, r.unique_key, 0, x.why,
-  h.new_state, h.new_state = 'waiting' and x.delay > 0, case h.new_state when 'review_needed' then x.result end
-from
--- include: finishing
-where h.new_state in ('waiting', 'review_needed')
-;
+-- include: light_jobs -- when light
+-- include: released_jobs -- when releases
 -- include: release_keys(jobs=temp.tidemill_held h cross join tidemill_running r on r.rowid = h.place where h.ends and h.keyed; lets_go=false)
 delete from tidemill_running where rowid in (select place from temp.tidemill_held)
 ;

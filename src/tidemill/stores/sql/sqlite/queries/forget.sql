@@ -1,4 +1,5 @@
 -- forget: deletes the originals of archived jobs, each only if it is unchanged since the copy; returns the deleted ids.
+-- Their blobs stay: the documents refer to them.
 -- items: id uuid, tenant text, token int8, finished_at timestamptz
 -- gives: id uuid
 delete from temp.tidemill_gone
@@ -16,6 +17,8 @@ delete from tidemill_logs where job_id in (select id from temp.tidemill_gone)
 delete from tidemill_checkpoints where job_id in (select id from temp.tidemill_gone)
 ;
 delete from tidemill_dependencies where job_id in (select id from temp.tidemill_gone)
+;
+update tidemill_blobs set archived = 1 where job_id in (select id from temp.tidemill_gone)
 ;
 delete from tidemill_history where id in (select id from temp.tidemill_gone)
 ;

@@ -1,7 +1,7 @@
 -- search_archive: one page of archived jobs, in the order of their ids.
 -- takes: tenant text, states texts, task text, tasks texts, queues texts
 -- takes: ids uuids, created_after timestamptz
--- takes: created_before timestamptz, correlation_id text, parent_id uuid, below uuid, above uuid, limit int4
+-- takes: created_before timestamptz, correlation_id text, parent_id uuid, tiers texts, below uuid, above uuid, limit int4
 -- gives: id uuid, tenant text, task text, queue text, state text, token int8, created_at timestamptz, finished_at timestamptz
 -- gives: correlation_id text, parent_id uuid, tier text, policy text, document text, fingerprint text, archived_at timestamptz
 select id, tenant, task, queue, state, token, created_at, finished_at, correlation_id, parent_id, tier, policy, document,
@@ -18,6 +18,7 @@ where true
   and created_at < :created_before -- when created_before
   and correlation_id = :correlation_id -- when correlation_id
   and parent_id = :parent_id -- when parent_id
+  and tier in (select value from json_each(:tiers)) -- when tiers
   and id < :below -- when below
   and id > :above -- when above
 order by id desc -- when newest

@@ -1,0 +1,1 @@
+"""Places of archived jobs, and the runs that move jobs between them."""

@@ -1,0 +1,183 @@
+"""The state of retention in a store, and the choice of policy for one job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from tidemill.archive.lease import found_lease
+from tidemill.archive.places import ArchivePlace
+from tidemill.archive.sources import LiveSource, TierSource
+from tidemill.domain.archive_totals import PolicySums, RunRecord, read_runs, read_sums
+from tidemill.domain.retention import (
+    DEFAULT_POLICIES,
+    LAST_ID,
+    ArchivePolicy,
+    Position,
+    Selection,
+    Selector,
+)
+from tidemill.domain.retention_choice import (
+    RetentionChoice,
+    explain,
+    governed_by,
+    governing,
+    source_store,
+)
+from tidemill.domain.retention_settings import in_effect
+from tidemill.domain.states import JobState
+from tidemill.errors import JobNotFound
+
+if TYPE_CHECKING:
+    from tidemill.client.core import Client
+
+OVERDUE_RUNS = 2
+"""A job is overdue when it has been due for longer than this number of intervals."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyStatus:
+    """One policy in effect, with its totals. ``overdue_since`` is when its first overdue job became due."""
+
+    name: str
+    default: bool
+    states: list[str]
+    tasks: list[str]
+    tenants: list[str]
+    from_tier: str | None
+    to: str | None
+    tier: str | None
+    max_age: timedelta | None
+    max_count: int | None
+    delete_from_source: bool
+    batch: int
+    comment: str
+    archived: int
+    failed: int
+    bytes: int
+    last_at: datetime | None
+    mismatch_at: datetime | None
+    overdue_since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionStatus:
+    """Whether retention is on, when it ran and runs next, and what its policies have done."""
+
+    enabled: bool
+    interval: timedelta
+    running: bool
+    last: RunRecord | None
+    next_at: datetime | None
+    oldest_ended_at: datetime | None  #: when the oldest job in the live tables ended
+    overdue: bool
+    runs: list[RunRecord]
+    policies: list[PolicyStatus]
+
+
+def retention_status(client: Client) -> RetentionStatus:
+    """Read the state of retention in the jobs' store."""
+    store, retention = client.store(None), client.retention
+    now = client.pin or store.now()
+    switch = in_effect(retention, {setting.key: setting.value for setting in store.settings()})
+    lease = found_lease(store)
+    runs = [] if lease is None else read_runs(lease.metadata)
+    sums = {} if lease is None else read_sums(lease.metadata)
+    late = switch.interval * OVERDUE_RUNS
+    policies = [
+        _policy_status(policy, sums.get(policy.name), _overdue(client, policy, now, late))
+        for policy in client.policies
+    ]
+    oldest = store.archivable(Selection(Selector(), limit=1), policy="", tier="")
+    last = runs[0] if runs else None
+    return RetentionStatus(
+        enabled=switch.enabled,
+        interval=switch.interval,
+        running=lease is not None and lease.held(now),
+        last=last,
+        next_at=None if not switch.enabled else now if last is None else last.at + switch.interval,
+        oldest_ended_at=oldest[0].finished_at if oldest else None,
+        overdue=any(policy.overdue_since is not None for policy in policies),
+        runs=runs,
+        policies=policies,
+    )
+
+
+def _policy_status(
+    policy: ArchivePolicy, sums: PolicySums | None, overdue_since: datetime | None
+) -> PolicyStatus:
+    sums = sums or PolicySums(policy.name, policy.tier)
+    return PolicyStatus(
+        name=policy.name,
+        default=policy in DEFAULT_POLICIES,
+        states=sorted(policy.states),
+        tasks=sorted(policy.tasks),
+        tenants=sorted(policy.tenants),
+        from_tier=policy.from_tier,
+        to=policy.to,
+        tier=None if policy.to is None else policy.tier,
+        max_age=policy.max_age,
+        max_count=policy.max_count,
+        delete_from_source=policy.delete_from_source,
+        batch=policy.batch,
+        comment=policy.comment,
+        archived=sums.archived,
+        failed=sums.failed,
+        bytes=sums.bytes,
+        last_at=_instant(sums.last_at),
+        mismatch_at=_instant(sums.mismatch_at),
+        overdue_since=overdue_since,
+    )
+
+
+def _overdue(client: Client, policy: ArchivePolicy, now: datetime, late: timedelta) -> datetime | None:
+    """When the first job of a policy became due that should have left before; a policy without an age has none."""
+    if policy.max_age is None or not policy.delete_from_source:
+        return None
+    last = Position(now - policy.max_age - late, LAST_ID)
+    selection = replace(governed_by(policy, client.policies), until=last, limit=1)
+    found = _source(client, policy).due(selection, policy=policy.name, tier=policy.tier)
+    return found[0].finished_at + policy.max_age if found else None
+
+
+def _source(client: Client, policy: ArchivePolicy) -> LiveSource | TierSource:
+    if policy.from_tier is None:
+        return LiveSource(client.store(None))
+    place: ArchivePlace = client.place(source_store(policy, client.policies))
+    return TierSource(place, policy.from_tier, stays=False)
+
+
+def retention_choice(client: Client, id: UUID, *, tenant: str) -> RetentionChoice:
+    """Explain which policy governs a job, live or archived."""
+    tier: str | None = None
+    live = client.store(None).get([id], tenant=tenant)
+    if live:
+        state, task, owner, ended_at = live[0].state, live[0].task, live[0].tenant, live[0].finished_at
+    else:
+        copy = client.archived(id, tenant=tenant, store=None)
+        if copy is None:
+            raise JobNotFound(f"there is no job {id}", id=id)
+        tier, state, task, owner, ended_at = copy.tier, copy.state, copy.task, copy.tenant, copy.finished_at
+    return explain(
+        client.policies,
+        id=id,
+        tier=tier,
+        state=state,
+        task=task,
+        tenant=owner,
+        ended_at=ended_at,
+        beyond=_beyond(client, tier, state, task, owner),
+    )
+
+
+def _beyond(client: Client, tier: str | None, state: JobState, task: str, tenant: str) -> Position | None:
+    policy = governing(client.policies, tier=tier, state=state, task=task, tenant=tenant)
+    if policy is None or policy.max_count is None:
+        return None
+    return _source(client, policy).beyond(governed_by(policy, client.policies), policy.max_count)
+
+
+def _instant(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)

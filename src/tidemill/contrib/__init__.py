@@ -1,0 +1,1 @@
+"""Integrations with web frameworks, one module each; every module imports its own framework."""

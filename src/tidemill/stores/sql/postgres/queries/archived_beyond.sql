@@ -1,0 +1,9 @@
+-- archived_beyond: the last ended archived job of a selection without its newest ones. Index: archive_ended.
+-- takes: tier text, newest int4
+-- gives: finished_at timestamptz, id uuid
+-- include: other_rules
+select finished_at, id
+from tidemill.archive
+where tier = :tier and
+  -- include: governed
+order by finished_at desc, id desc offset :newest::int4 limit 1

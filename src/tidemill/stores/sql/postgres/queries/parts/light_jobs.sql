@@ -1,0 +1,8 @@
+-- light_jobs: deletes the earlier executions of jobs that keep only the last one, and all records of jobs that keep nothing.
+executions_gone as (
+  delete from tidemill.executions where job_id = any(array(select id from gone where keep <> 'all' and token > 1))),
+details_gone as (delete from tidemill.details where id = any(array(select id from gone where keep = 'nothing' and detailed))),
+logs_gone as (delete from tidemill.logs where job_id = any(array(select id from gone where keep = 'nothing'))),
+checkpoints_gone as (delete from tidemill.checkpoints where job_id = any(array(select id from gone where keep = 'nothing'))),
+blobs_gone as (
+  delete from tidemill.blobs where place is null and job_id = any(array(select id from gone where keep = 'nothing'))),

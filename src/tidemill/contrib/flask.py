@@ -34,8 +34,8 @@ class Tidemill(TaskDeclarer):
     """The extension: ``jobs = Tidemill(flask_app)``, or ``jobs = Tidemill()`` and ``jobs.init_app(flask_app)``.
 
     Tasks of ``@jobs.task`` belong to every Flask application that the extension is initialised with. ``TIDEMILL_STORE``
-    in the configuration names the store, and ``TIDEMILL_TENANT``, ``TIDEMILL_MIGRATE`` and so on are further settings of
-    the app; ``settings`` are their defaults. Jobs run inside the application context.
+    in the configuration names the store, and other keys with this prefix are further settings of the app; ``settings``
+    are their defaults. Jobs run inside the application context.
     """
 
     def __init__(

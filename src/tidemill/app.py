@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from copy import copy
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from types import ModuleType, TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 from weakref import WeakSet
 
+from tidemill.app_settings import (
+    RESULT_SETTINGS,
+    AppKeywords,
+    check_settings,
+    given_stores,
+    open_stores,
+    read_app_settings,
+    read_blobs,
+    read_result_options,
+    urls_of,
+)
 from tidemill.archive.duty import RetentionDuty
 from tidemill.archive.objects import split_places
 from tidemill.client.access import Audit, Keys
@@ -25,7 +36,6 @@ from tidemill.client.jobs.api import Jobs
 from tidemill.client.jobs.handle import Job
 from tidemill.client.limits import Limits
 from tidemill.client.own_connection import OwnConnections
-from tidemill.client.placement import StoreFor, check_stores
 from tidemill.client.schedules.api import Schedules
 from tidemill.client.schedules.declarations import Declarations, Reconciled
 from tidemill.client.schedules.definitions import Definitions
@@ -35,24 +45,16 @@ from tidemill.clock import Clock, SystemClock
 from tidemill.decorators import TaskDeclarer
 from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.job import DEFAULT_TENANT
-from tidemill.domain.limits import Rule
-from tidemill.domain.payload import DEFAULT_ARGS_LIMIT, DEFAULT_MAX, DEFAULT_RESULT_LIMIT, PayloadLimits
 from tidemill.domain.releases import Deployment, read_release
-from tidemill.domain.retention import ArchivePolicy
-from tidemill.domain.retention_settings import Retention, read_retention
 from tidemill.domain.triggers.base import Trigger
-from tidemill.errors import BadSettings, StoreError, UsageError
+from tidemill.errors import UsageError
 from tidemill.stores.base import Store
-from tidemill.stores.blob_files import check_place
-from tidemill.stores.open import create_sqlite_tables, open_store
 from tidemill.task_group import TaskGroup, groups_in
 from tidemill.tasks.ambient import store_scope, tenant_scope
 from tidemill.tasks.events import Events, Subscriber, Subscription
 from tidemill.tasks.hooks import EnqueueManager, ExecuteManager, Hooks, Only
-from tidemill.tasks.limit_rules import read_app_limits
-from tidemill.tasks.limits import Limit, Rate
 from tidemill.tasks.middleware import Middleware
-from tidemill.tasks.options import LargeResults, TaskKeywords, TaskOptions, check_name, read_options
+from tidemill.tasks.options import TaskKeywords, TaskOptions, check_name, read_options
 from tidemill.tasks.registry import Registry
 from tidemill.tasks.task import Declared, declare, default_name, undeclared
 from tidemill.testing.runner import Testing
@@ -64,27 +66,6 @@ if TYPE_CHECKING:
     from tidemill.engine.worker_settings import WorkerSettings
 
 Trigger.present = SystemClock().now  # lets a trigger compute its next fires
-
-
-_RESULT_SETTINGS = ("result_limit", "max_result", "large_results")
-"""Settings of an app that tasks take over when they are declared."""
-
-
-class AppKeywords(TypedDict, total=False):
-    """The settings of an app, for type checkers."""
-
-    args_limit: int
-    blobs: str | None
-    large_results: LargeResults
-    limits: Mapping[str, int | Limit | Rate] | None
-    max_args: int
-    max_result: int
-    result_limit: int
-    migrate: bool
-    name: str | None
-    release: str | None
-    retention: Retention | Sequence[ArchivePolicy]
-    store_for: StoreFor | None
 
 
 class App(TaskDeclarer):
@@ -116,25 +97,25 @@ class App(TaskDeclarer):
         clock: Clock | None = None,
         **settings: Unpack[AppKeywords],
     ) -> None:
-        _check_settings(settings)
+        check_settings(settings)
         check_name("tenant", tenant)
         self.clock = clock or SystemClock()
         self._settings = settings
-        chosen = _given_stores(store, stores)
+        chosen = given_stores(store, stores)
         places, given = split_places(
             {"default": os.environ.get("TIDEMILL_STORE") or "memory://"} if chosen is None else chosen
         )
-        configured = _read_settings(settings, given, places)
-        self._read_result_settings()
+        configured = read_app_settings(settings, given, places)
+        self._result_options, self._blobs = read_result_options(settings), read_blobs(settings)
         self.migrates = bool(settings.get("migrate", False))
         self._client = Client(
-            self._opened(given, migrate=self.migrates),
+            open_stores(given, self.clock, migrate=self.migrates, blobs=self._blobs),
             clock=self.clock,
             tenant=tenant,
             places=places,
             **configured,
         )
-        self._urls = _urls_of(given)
+        self._urls = urls_of(given)
         self._root: App | None = None  # the app that ``at_store`` was called on
         self._bind()
         self._bind_keys()
@@ -148,19 +129,6 @@ class App(TaskDeclarer):
     def _read_names(self) -> None:
         self._name: str | None = self._settings.get("name")
         self.release = read_release(self._settings.get("release", os.environ.get("TIDEMILL_RELEASE")))
-
-    def _read_result_settings(self) -> None:
-        settings = self._settings
-        self._result_options: TaskKeywords = {
-            "result_limit": settings.get("result_limit", DEFAULT_RESULT_LIMIT)
-        }
-        if "max_result" in settings:
-            self._result_options["max_result"] = settings["max_result"]
-        if "large_results" in settings:
-            self._result_options["large_results"] = settings["large_results"]
-        read_options("app", self._result_options)
-        blobs = settings.get("blobs")
-        self._blobs = None if blobs is None else check_place(blobs)
 
     def _bind_keys(self) -> None:
         # API keys belong to the whole app, whatever store a block or a job chooses.
@@ -180,39 +148,34 @@ class App(TaskDeclarer):
         Call it while the program starts, before a worker runs and before an API or dashboard is created. Settings that
         are not given stay unchanged. If stores are given, the previous ones are closed.
         """
-        _check_settings(settings)
+        check_settings(settings)
         if tenant is not None:
             check_name("tenant", tenant)
         if self._client.is_served or any(worker.is_running for worker in self._workers):
             raise UsageError(
                 "this app is in use: a worker runs, or an API or dashboard was created; call app.configure before"
             )
-        late = [name for name in _RESULT_SETTINGS if name in settings]
+        late = [name for name in RESULT_SETTINGS if name in settings]
         if late and len(self.registry):
             raise UsageError(
                 f"tasks are declared already and have their {late[0]}; configure it before, or set it on the tasks"
             )
         merged: AppKeywords = {**self._settings, **settings}
-        chosen = _given_stores(store, stores)
+        chosen = given_stores(store, stores)
         places, given = (self._client.places, self._client.stores) if chosen is None else split_places(chosen)
-        configured = _read_settings(merged, given, places)
+        configured = read_app_settings(merged, given, places)
         migrates = bool(merged.get("migrate", False))
-        previous, self._settings = self._settings, merged
-        try:
-            self._read_result_settings()
-            opened = None if chosen is None else self._opened(given, migrate=migrates)
-        except BaseException:
-            self._settings = previous
-            self._read_result_settings()
-            raise
+        result_options, blobs = read_result_options(merged), read_blobs(merged)
+        opened = None if chosen is None else open_stores(given, self.clock, migrate=migrates, blobs=blobs)
         self._client.configure(opened, tenant=tenant, places=places, **configured)
-        self.migrates = migrates
+        self._settings, self.migrates = merged, migrates
+        self._result_options, self._blobs = result_options, blobs
         for opened_store in self.stores.values():
-            opened_store.blob_url = self._blobs
+            opened_store.blob_url = blobs
         self._read_names()
         self._bind_keys()
         if chosen is not None:
-            self._urls = _urls_of(given)
+            self._urls = urls_of(given)
             self.deployed_at = None
             self._declarations.restart()
 
@@ -226,24 +189,6 @@ class App(TaskDeclarer):
         self.control = Control(self._client)
         self.audit = Audit(self._client)
         self.limits = Limits(self._client)
-
-    def _opened(self, given: Mapping[str, str | Store], *, migrate: bool) -> dict[str, Store]:
-        """Open all stores. If one cannot be opened, those opened before it are closed again."""
-        with ExitStack() as undo:
-            found: dict[str, Store] = {}
-            for name, where in given.items():
-                if isinstance(where, Store):
-                    found[name] = where
-                else:
-                    found[name] = open_store(where, clock=self.clock, migrate=migrate)
-                    undo.callback(found[name].close)
-                    if migrate and where.startswith("sqlite"):
-                        # A store that cannot be used must not prevent the use of the others.
-                        with suppress(*((StoreError,) if len(given) > 1 else ())):
-                            create_sqlite_tables(found[name])
-                found[name].blob_url = self._blobs
-            undo.pop_all()
-        return found
 
     @property
     def store(self) -> Store:
@@ -632,7 +577,8 @@ class App(TaskDeclarer):
             self.clock = clock or self.clock
             self._urls = dict.fromkeys(self._urls, store if isinstance(store, str) else None)
             self.deployed_at, self._made_at = None, self.clock.monotonic()
-            target = self._opened({"default": store}, migrate=self.migrates)["default"]
+            # Large values stay in the store, so that a test leaves no objects behind.
+            target = open_stores({"default": store}, self.clock, migrate=self.migrates, blobs=None)["default"]
             if isinstance(store, str):
                 stack.callback(target.close)
             stack.enter_context(self._client.override(dict.fromkeys(self._urls, target), self.clock))
@@ -650,48 +596,3 @@ class App(TaskDeclarer):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _check_settings(settings: Mapping[str, Any]) -> None:
-    unknown = sorted(set(settings) - set(AppKeywords.__annotations__))
-    if unknown:
-        raise BadSettings(
-            f"unknown setting {unknown[0]!r}; expected one of {', '.join(AppKeywords.__annotations__)}",
-            setting=unknown[0],
-        )
-
-
-def _given_stores(
-    store: str | Store | None, stores: Mapping[str, str | Store] | None
-) -> Mapping[str, str | Store] | None:
-    if store is not None and stores is not None:
-        raise BadSettings("give store or stores, not both")
-    return stores if store is None else {"default": store}
-
-
-def _urls_of(stores: Mapping[str, str | Store]) -> dict[str, str | None]:
-    return {name: where if isinstance(where, str) else None for name, where in stores.items()}
-
-
-class _ClientSettings(TypedDict):
-    limits: PayloadLimits
-    rules: Mapping[str, Rule]
-    retention: Retention
-    store_for: StoreFor | None
-
-
-def _read_settings(
-    settings: AppKeywords, stores: Mapping[str, object], places: Mapping[str, str]
-) -> _ClientSettings:
-    store_for = settings.get("store_for")
-    check_stores(stores, store_for)
-    return {
-        "limits": PayloadLimits(
-            args=settings.get("args_limit", DEFAULT_ARGS_LIMIT),
-            result=settings.get("result_limit", DEFAULT_RESULT_LIMIT),
-            max_args=settings.get("max_args", DEFAULT_MAX),
-        ),
-        "rules": read_app_limits(settings.get("limits")),
-        "retention": read_retention(settings.get("retention"), [*stores, *places]),
-        "store_for": store_for,
-    }

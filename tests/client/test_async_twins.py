@@ -198,11 +198,6 @@ STORIES: dict[str, Story] = {
     ),
     "Archive.aerase": (lambda it: it.app.archive.aerase(ids=[it.archived()]), lambda done: done.jobs == 1),
     "Archive.arebuild": (lambda it: it.app.archive.arebuild(), lambda places: places == {}),
-    "Archive.astatus": (lambda it: it.app.archive.astatus(), lambda status: status.enabled),
-    "Archive.aexplain": (
-        lambda it: it.app.archive.aexplain(it.archived()),
-        lambda choice: bool(choice.considered),
-    ),
     # Definitions
     "Definitions.asave": (
         lambda it: it.app.definitions.asave("cards", it.send, args={"to": "alan"}),

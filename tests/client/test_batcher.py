@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tidemill.client.enqueue.batcher import AsyncBatcher, Batcher
+from tidemill.client.enqueue.writes import AsyncBatcher, Batcher
 from tidemill.domain.job import Enqueued, NewJob
 from tidemill.errors import StoreUnavailable
 from tidemill.ids import new_id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemill.app import AppKeywords
+from tidemill.app_settings import AppKeywords
 from tidemill.cli import commands
 from tidemill.client.control import KNOWN_SETTINGS
 from tidemill.client.enqueue.options import CallKeywords

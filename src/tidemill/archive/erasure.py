@@ -1,4 +1,4 @@
-"""Erasure of jobs in every tier, for good."""
+"""Erasure of jobs in every tier."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def erase(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Erase ended jobs in every tier for good.
+    """Erase ended jobs in every tier; this cannot be undone.
 
     Rows, executions, logs and documents are deleted, and archive files that contain such jobs are rewritten. The audit
     log keeps the ids and the counts. Nothing is erased while one of the jobs has not ended.

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import click
 
+from tidemill.archive.status import PolicyStatus, RetentionStatus
 from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.job_views import one
 from tidemill.cli.parsers import duration
@@ -22,7 +23,6 @@ from tidemill.cli.screen import (
     thousands,
 )
 from tidemill.client.archive import Archive
-from tidemill.client.retention import PolicyStatus, RetentionStatus
 from tidemill.client.stats.reports import document
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.retention_settings import ENABLED, INTERVAL

@@ -19,11 +19,11 @@ from tidemill.archive.export import check_export, write_export
 from tidemill.archive.places import ArchivePlace, FileCatalogue
 from tidemill.archive.restoration import Restored, restore
 from tidemill.archive.run import ArchivedBatch, ArchiveRun, ArchiveRunner
+from tidemill.archive.status import RetentionStatus, retention_choice, retention_status
 from tidemill.archive.tiers import ALL, MergedReader, TierChoice, archive_reader, archive_readers, read_tiers
 from tidemill.client._base import async_twin
 from tidemill.client.access import who
 from tidemill.client.enqueue.options import id_of
-from tidemill.client.retention import RetentionStatus, retention_choice, retention_status
 from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.filters import ALL_TENANTS, Page, Sort
 from tidemill.domain.retention import LIVE_TIER, ArchivedJob, ArchivePolicy, read_policies
@@ -218,7 +218,7 @@ class Archive:
     arestore = async_twin(restore)
 
     def erase(self, /, *, dry_run: bool = False, store: str | None = None, **where: Any) -> Erased:
-        """Erase jobs in every tier for good: by ``ids``, ``reference``, ``metadata``, ``tenant`` or other conditions.
+        """Erase jobs in every tier, by ``ids``, ``reference``, ``metadata``, ``tenant`` or other conditions.
 
         Rows, executions, logs and documents are deleted, and files with such documents are rewritten. The audit log keeps
         the ids and the counts. Raises ``IllegalTransition`` and erases nothing while one of the jobs has not ended:

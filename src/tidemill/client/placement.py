@@ -39,7 +39,7 @@ def is_archive_name(name: str) -> bool:
 
 
 def live_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the stores that workers serve unless they are told otherwise, the default one first.
+    """Return the stores that workers serve by default, the default store first.
 
     >>> live_names(["eu", "jobs", "archive"])
     ('jobs', 'eu')

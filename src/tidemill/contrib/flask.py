@@ -13,7 +13,8 @@ import click
 from flask import Flask, current_app, has_app_context
 from flask.cli import ScriptInfo, pass_script_info
 
-from tidemill.app import App, AppKeywords
+from tidemill.app import App
+from tidemill.app_settings import AppKeywords
 from tidemill.client.enqueue.bound_task import BoundTask
 from tidemill.client.schedules.schedule import ScheduleKeywords
 from tidemill.decorators import TaskDeclarer

@@ -96,5 +96,5 @@ async def get_app(connection: HTTPConnection) -> App:
 
 def _remember(site: Starlette, app: App) -> None:
     apps: list[App] = getattr(site.state, _APPS, [])
-    if not any(known is app for known in apps):
+    if not any(other is app for other in apps):
         setattr(site.state, _APPS, [*apps, app])

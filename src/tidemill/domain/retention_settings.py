@@ -75,12 +75,12 @@ def read_retention(given: Retention | Sequence[ArchivePolicy] | None, stores: It
                 f"retention is {given!r}; give a Retention or a list of ArchivePolicy", setting="retention"
             )
         given = Retention(policies=given)
-    known = {ARCHIVE, *stores}
+    names = {ARCHIVE, *stores}
     for policy in given.policies:
         # A URL names a directory or a bucket.
-        if policy.to is not None and policy.to not in known and "://" not in policy.to:
+        if policy.to is not None and policy.to not in names and "://" not in policy.to:
             raise BadSettings(
-                f"archive policy {policy.name}: there is no store named {policy.to!r}; there are {', '.join(sorted(known))}",
+                f"archive policy {policy.name}: there is no store named {policy.to!r}; there are {', '.join(sorted(names))}",
                 name=policy.name,
             )
     return given

@@ -12,7 +12,7 @@ from tidemill.engine.worker_settings import WorkerSettings
 from tidemill.errors import BadSettings
 
 Wanted = Mapping[str, int | None]
-"""The stores that a worker was told to serve, each with its number of processes if one was given."""
+"""The stores that a worker serves, each with its number of processes if one was given."""
 
 
 def read_stores(given: str | Sequence[str] | None) -> dict[str, int | None]:
@@ -24,7 +24,7 @@ def read_stores(given: str | Sequence[str] | None) -> dict[str, int | None]:
     if given is None:
         return {}
     parts = [part.strip() for part in (given.split(",") if isinstance(given, str) else given)]
-    found: dict[str, int | None] = {}
+    shares: dict[str, int | None] = {}
     for part in parts:
         name, equals, number = part.partition("=")
         if not name or (equals and (not number.isdecimal() or int(number) < 1)):
@@ -32,12 +32,12 @@ def read_stores(given: str | Sequence[str] | None) -> dict[str, int | None]:
                 f"{part!r} is not a store to serve; give its name, or its name and a number of processes: jobs=3",
                 setting="stores",
             )
-        if name in found:
+        if name in shares:
             raise BadSettings(f"the store {name!r} is listed twice", setting="stores")
-        found[name] = int(number) if equals else None
-    if not found:
+        shares[name] = int(number) if equals else None
+    if not shares:
         raise BadSettings("a worker without a store has no jobs; leave stores out to serve all of them")
-    return found
+    return shares
 
 
 def read_embedded_stores(given: str | Sequence[str] | None) -> dict[str, int | None]:
@@ -89,8 +89,8 @@ def portions(total: int, parts: int) -> list[int]:
     """
     if not parts:
         return []
-    each, rest = divmod(max(total, 0), parts)
-    return [max(1, each + (number < rest)) for number in range(parts)]
+    portion, rest = divmod(max(total, 0), parts)
+    return [max(1, portion + (number < rest)) for number in range(parts)]
 
 
 def divided(settings: WorkerSettings, parts: int) -> list[WorkerSettings]:

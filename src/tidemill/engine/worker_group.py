@@ -121,7 +121,7 @@ class WorkerGroup(EmbeddedWorker):
         def act(name: str) -> None:
             try:
                 ticks.append(self._make[name]().tick(budget))
-            except BaseException as error:  # noqa: BLE001  (another store's tick goes on)
+            except BaseException as error:  # noqa: BLE001  (the ticks of other stores continue)
                 _log.warning("the jobs of the store %r were not run: %s", name, error)
                 errors.append(error)
 

@@ -66,7 +66,7 @@ class ErasedDocument(Document):
 
 @routes.post("/api/archive/erase", role=Role.ADMIN, body=EraseBody, answer=ErasedDocument)
 async def erase_jobs(request: ApiRequest) -> Response:
-    """Erase ended jobs in every tier for good, with their executions, logs, documents and file contents.
+    """Erase ended jobs in every tier, with their executions, logs, documents and file contents.
 
     Without `dry_run: false`, this only counts. The audit log keeps the ids and the counts. A job that has not ended is refused
     with 409, and nothing is erased.

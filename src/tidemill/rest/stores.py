@@ -30,10 +30,10 @@ class NamedStoreDocument(Document):
 @routes.get("/api/stores", role=Role.VIEWER, everywhere=True, answer=Items[NamedStoreDocument])
 async def list_stores(request: ApiRequest) -> Response:
     """List the app's stores, with their workers and waiting jobs; only for keys of all tenants."""
-    found = [
+    statuses = [
         await request.read(request.inspection.store_status, name) for name in request.inspection.store_names()
     ]
-    return request.page([_document(status) for status in found])
+    return request.page([_document(status) for status in statuses])
 
 
 def _document(status: StoreStatus) -> dict[str, object]:

@@ -114,16 +114,16 @@ def _folder(place: str) -> Path:
 
 def _unlink(path: Path) -> None:
     """Delete a file, its unfinished versions (``name#1``), and its directory if that is empty."""
-    for each in (path, *path.parent.glob(f"{path.name}#*")):
-        each.unlink(missing_ok=True)
+    for item in (path, *path.parent.glob(f"{path.name}#*")):
+        item.unlink(missing_ok=True)
     with suppress(OSError):
         path.parent.rmdir()
 
 
 def _sync(path: Path) -> None:
     """Flush a new file and its directories: the row that refers to it survives a power failure."""
-    for each in (path, path.parent, path.parent.parent):
-        file = os.open(each, os.O_RDONLY)
+    for item in (path, path.parent, path.parent.parent):
+        file = os.open(item, os.O_RDONLY)
         try:
             os.fsync(file)
         finally:

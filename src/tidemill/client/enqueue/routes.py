@@ -19,10 +19,9 @@ from uuid import UUID
 
 from tidemill.archive.contents import read_archived
 from tidemill.client.access import enqueued_entries, who
-from tidemill.client.enqueue.batcher import AsyncBatcher, Batcher
 from tidemill.client.enqueue.limit_cache import LimitCache
 from tidemill.client.enqueue.options import NO_OPTIONS, CallOptions, Template
-from tidemill.client.enqueue.writes import key_taken, put, snapshot, wake, write
+from tidemill.client.enqueue.writes import AsyncBatcher, Batcher, key_taken, put, snapshot, wake, write
 from tidemill.client.own_connection import aenqueue_on, alook_on, enqueue_on, look_on
 from tidemill.domain.decide import Action, expected, move
 from tidemill.domain.filters import ALL_TENANTS

@@ -91,8 +91,8 @@ class Backend(BaseTaskBackend):  # type: ignore[misc]  # Django has no types
     def validate_task(self, task: Any) -> None:
         """Check a task and make it known to the worker; Django calls this when a module declares a task."""
         super().validate_task(task)
-        known = _TASKS.get(task.module_path)
-        if known is None or known.func is not task.func:
+        earlier = _TASKS.get(task.module_path)
+        if earlier is None or earlier.func is not task.func:
             self._declare(task)
             _TASKS[task.module_path] = task
 

@@ -11,7 +11,8 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
 
-from tidemill.app import App, AppKeywords
+from tidemill.app import App
+from tidemill.app_settings import AppKeywords
 from tidemill.client.core import client_of
 from tidemill.contrib.django.connection_care import ConnectionCare
 from tidemill.contrib.django.databases import store_url

@@ -156,7 +156,7 @@ def dashboard(request: HttpRequest, rest: str) -> Any:
             return _answer(
                 StreamingHttpResponse(_chunks(inner, site.state.tidemill.stopping)), start, headers
             )
-        # A stream would occupy a thread of the server for as long as the page is open. 204 ends it for good.
+        # A stream would occupy a thread of the server for as long as the page is open. 204 ends it permanently.
         SITE.run(inner.leave()).result()
         return HttpResponse(status=204)
     return _answer(HttpResponse(SITE.run(inner.body()).result()), start, headers)

@@ -42,7 +42,7 @@ class ServedStore:
 
     @property
     def words(self) -> str:
-        """What messages call it."""
+        """The name in messages."""
         return "the store" if self.name is None else f"store {self.name!r}"
 
 
@@ -151,7 +151,7 @@ class StoreGroup:
         store.link.begin_close()
         _log.error("%s cannot be used, next attempt in %g s: %s", store.words, store.pause, why)
         store.pause = min(store.pause * 2, _LONGEST_PAUSE)
-        return any(each.refusal is None for each in self._stores)
+        return any(link.refusal is None for link in self._stores)
 
     def retry(self) -> None:
         """Open the stores again whose pause is over."""

@@ -32,13 +32,13 @@ class MemoryBlobs(MemoryPart, BlobStore):
     ) -> list[OrphanBlob]:
         with self._open() as state:
             written_by = self._at(now) - older_than
-            found = sorted(
+            orphans = sorted(
                 (row.created_at, BlobKey(id, number), row.place or "")
                 for id, rows in state.blobs.items()
                 for number, row in rows.items()
                 if not row.archived and row.created_at <= written_by and not _is_needed(state, id, number)
             )
-            return [OrphanBlob(key, place or None) for _, key, place in found[: max(limit, 0)]]
+            return [OrphanBlob(key, place or None) for _, key, place in orphans[: max(limit, 0)]]
 
     def delete_blobs(self, keys: Sequence[BlobKey]) -> None:
         with self._open() as state:

@@ -72,11 +72,11 @@ class KeepLaws:
             assert store.step(batch, wants(store), now=at(1)).lost == frozenset()
         else:
             assert store.finish(batch, now=at(1)) == frozenset()
-        kept = store.get([claim.id for claim in claims], tenant=ALL_TENANTS)
-        assert set(ids_of(kept)) == {
+        rows = store.get([claim.id for claim in claims], tenant=ALL_TENANTS)
+        assert set(ids_of(rows)) == {
             claim.id for claim, keep in zip(claims, keeps, strict=True) if keep is not Keep.NOTHING
         }
-        assert {job.state for job in kept} == {JobState.COMPLETED}
+        assert {job.state for job in rows} == {JobState.COMPLETED}
 
     def test_a_step_claims_the_next_jobs_whatever_the_finished_ones_keep(self, store: Store) -> None:
         first = claim_one(store, put_one(store))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import Protocol
 from uuid import UUID
 
 from tidemill.archive.lease import found_lease
@@ -14,6 +14,7 @@ from tidemill.domain.archive_totals import PolicySums, RunRecord, read_runs, rea
 from tidemill.domain.retention import (
     DEFAULT_POLICIES,
     LAST_ID,
+    ArchivedJob,
     ArchivePolicy,
     Position,
     Selection,
@@ -26,15 +27,33 @@ from tidemill.domain.retention_choice import (
     governing,
     source_store,
 )
-from tidemill.domain.retention_settings import in_effect
+from tidemill.domain.retention_settings import Retention, in_effect
 from tidemill.domain.states import JobState
 from tidemill.errors import JobNotFound
-
-if TYPE_CHECKING:
-    from tidemill.client.core import Client
+from tidemill.stores.base import Store
 
 OVERDUE_RUNS = 2
 """A job is overdue when it has been due for longer than this number of intervals."""
+
+
+class RetentionClient(Protocol):
+    """The parts of a client that the state of retention needs."""
+
+    retention: Retention
+    policies: tuple[ArchivePolicy, ...]
+
+    @property
+    def pin(self) -> datetime | None:
+        """The time to pass to a store; None for the store's own clock."""
+
+    def store(self, name: str | None) -> Store:
+        """Return the store with this name."""
+
+    def place(self, name: str) -> ArchivePlace:
+        """Return the place of archived jobs with this name."""
+
+    def archived(self, id: UUID, *, tenant: str, store: str | None) -> ArchivedJob | None:
+        """Return the archived copy of a job, if any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +96,7 @@ class RetentionStatus:
     policies: list[PolicyStatus]
 
 
-def retention_status(client: Client) -> RetentionStatus:
+def retention_status(client: RetentionClient) -> RetentionStatus:
     """Read the state of retention in the jobs' store."""
     store, retention = client.store(None), client.retention
     now = client.pin or store.now()
@@ -132,24 +151,26 @@ def _policy_status(
     )
 
 
-def _overdue(client: Client, policy: ArchivePolicy, now: datetime, late: timedelta) -> datetime | None:
+def _overdue(
+    client: RetentionClient, policy: ArchivePolicy, now: datetime, late: timedelta
+) -> datetime | None:
     """When the first job of a policy became due that should have left before; a policy without an age has none."""
     if policy.max_age is None or not policy.delete_from_source:
         return None
     last = Position(now - policy.max_age - late, LAST_ID)
     selection = replace(governed_by(policy, client.policies), until=last, limit=1)
-    found = _source(client, policy).due(selection, policy=policy.name, tier=policy.tier)
-    return found[0].finished_at + policy.max_age if found else None
+    due = _source(client, policy).due(selection, policy=policy.name, tier=policy.tier)
+    return due[0].finished_at + policy.max_age if due else None
 
 
-def _source(client: Client, policy: ArchivePolicy) -> LiveSource | TierSource:
+def _source(client: RetentionClient, policy: ArchivePolicy) -> LiveSource | TierSource:
     if policy.from_tier is None:
         return LiveSource(client.store(None))
     place: ArchivePlace = client.place(source_store(policy, client.policies))
     return TierSource(place, policy.from_tier, stays=False)
 
 
-def retention_choice(client: Client, id: UUID, *, tenant: str) -> RetentionChoice:
+def retention_choice(client: RetentionClient, id: UUID, *, tenant: str) -> RetentionChoice:
     """Explain which policy governs a job, live or archived."""
     tier: str | None = None
     live = client.store(None).get([id], tenant=tenant)
@@ -172,7 +193,9 @@ def retention_choice(client: Client, id: UUID, *, tenant: str) -> RetentionChoic
     )
 
 
-def _beyond(client: Client, tier: str | None, state: JobState, task: str, tenant: str) -> Position | None:
+def _beyond(
+    client: RetentionClient, tier: str | None, state: JobState, task: str, tenant: str
+) -> Position | None:
     policy = governing(client.policies, tier=tier, state=state, task=task, tenant=tenant)
     if policy is None or policy.max_count is None:
         return None

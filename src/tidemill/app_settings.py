@@ -1,0 +1,130 @@
+"""The settings of an app, and the opening of its stores."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from typing import Any, TypedDict
+
+from tidemill.client.placement import StoreFor, check_stores
+from tidemill.clock import Clock
+from tidemill.domain.limits import Rule
+from tidemill.domain.payload import DEFAULT_ARGS_LIMIT, DEFAULT_MAX, DEFAULT_RESULT_LIMIT, PayloadLimits
+from tidemill.domain.retention import ArchivePolicy
+from tidemill.domain.retention_settings import Retention, read_retention
+from tidemill.errors import BadSettings, StoreError
+from tidemill.stores.base import Store
+from tidemill.stores.blob_files import check_place
+from tidemill.stores.open import create_sqlite_tables, open_store
+from tidemill.tasks.limit_rules import read_app_limits
+from tidemill.tasks.limits import Limit, Rate
+from tidemill.tasks.options import LargeResults, TaskKeywords, read_options
+
+RESULT_SETTINGS = ("result_limit", "max_result", "large_results")
+"""Settings of an app that tasks take over when they are declared."""
+
+
+class AppKeywords(TypedDict, total=False):
+    """The settings of an app, for type checkers."""
+
+    args_limit: int
+    blobs: str | None
+    large_results: LargeResults
+    limits: Mapping[str, int | Limit | Rate] | None
+    max_args: int
+    max_result: int
+    result_limit: int
+    migrate: bool
+    name: str | None
+    release: str | None
+    retention: Retention | Sequence[ArchivePolicy]
+    store_for: StoreFor | None
+
+
+class ClientSettings(TypedDict):
+    """The settings of a client, validated."""
+
+    limits: PayloadLimits
+    rules: Mapping[str, Rule]
+    retention: Retention
+    store_for: StoreFor | None
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse unknown settings."""
+    unknown = sorted(set(settings) - set(AppKeywords.__annotations__))
+    if unknown:
+        raise BadSettings(
+            f"unknown setting {unknown[0]!r}; expected one of {', '.join(AppKeywords.__annotations__)}",
+            setting=unknown[0],
+        )
+
+
+def given_stores(
+    store: str | Store | None, stores: Mapping[str, str | Store] | None
+) -> Mapping[str, str | Store] | None:
+    """Return the stores of a call by name; None if it names none."""
+    if store is not None and stores is not None:
+        raise BadSettings("give store or stores, not both")
+    return stores if store is None else {"default": store}
+
+
+def urls_of(stores: Mapping[str, str | Store]) -> dict[str, str | None]:
+    """Return the URLs of stores by name; None for a store that was given as an object."""
+    return {name: where if isinstance(where, str) else None for name, where in stores.items()}
+
+
+def read_app_settings(
+    settings: AppKeywords, stores: Mapping[str, object], places: Mapping[str, str]
+) -> ClientSettings:
+    """Validate the settings of an app with these stores and places of archive files."""
+    store_for = settings.get("store_for")
+    check_stores(stores, store_for)
+    return {
+        "limits": PayloadLimits(
+            args=settings.get("args_limit", DEFAULT_ARGS_LIMIT),
+            result=settings.get("result_limit", DEFAULT_RESULT_LIMIT),
+            max_args=settings.get("max_args", DEFAULT_MAX),
+        ),
+        "rules": read_app_limits(settings.get("limits")),
+        "retention": read_retention(settings.get("retention"), [*stores, *places]),
+        "store_for": store_for,
+    }
+
+
+def read_result_options(settings: AppKeywords) -> TaskKeywords:
+    """Return the options of results that tasks take over from their app."""
+    options: TaskKeywords = {"result_limit": settings.get("result_limit", DEFAULT_RESULT_LIMIT)}
+    if "max_result" in settings:
+        options["max_result"] = settings["max_result"]
+    if "large_results" in settings:
+        options["large_results"] = settings["large_results"]
+    read_options("app", options)
+    return options
+
+
+def read_blobs(settings: AppKeywords) -> str | None:
+    """Return the URL of the place for large values; None for the tables of the stores."""
+    blobs = settings.get("blobs")
+    return None if blobs is None else check_place(blobs)
+
+
+def open_stores(
+    given: Mapping[str, str | Store], clock: Clock, *, migrate: bool, blobs: str | None
+) -> dict[str, Store]:
+    """Open all stores. If one cannot be opened, those opened before it are closed again."""
+    with ExitStack() as undo:
+        stores: dict[str, Store] = {}
+        for name, where in given.items():
+            if isinstance(where, Store):
+                stores[name] = where
+            else:
+                stores[name] = open_store(where, clock=clock, migrate=migrate)
+                undo.callback(stores[name].close)
+                if migrate and where.startswith("sqlite"):
+                    # A store that cannot be used must not prevent the use of the others.
+                    with suppress(*((StoreError,) if len(given) > 1 else ())):
+                        create_sqlite_tables(stores[name])
+            stores[name].blob_url = blobs
+        undo.pop_all()
+    return stores

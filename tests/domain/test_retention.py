@@ -36,7 +36,7 @@ def test_a_document_round_trips_as_json(job: JobRow, runs: list[Execution], line
 def test_a_document_is_complete(job: JobRow, runs: list[Execution], lines: list[LogEntry]) -> None:
     body = json.loads(archived(job, runs, lines).document)
     assert body["format"] == 1
-    assert set(body["job"]) == {field.name for field in fields(JobRow)} - {"archived_at"}
+    assert set(body["job"]) == {field.name for field in fields(JobRow)} - {"archived_at", "tier"}
     assert body["job"]["id"] == str(job.id)
     assert body["job"]["state"] == job.state.value
     assert body["job"]["args"] == job.args

@@ -111,12 +111,14 @@ class Watermarks:
         self._ranks = None
 
     def claimed(self, claims: Iterable[Claim]) -> None:
-        # Claims of a lane are in the order of their numbers, so its last one stays. A lower mark would be safe, too.
-        # Numbers of a limited lane do not apply to the lane without limits.
-        last = {claim[2:5]: claim.seq for claim in claims if not claim.limits}
-        for key, seq in last.items():
-            if seq is None:
-                continue
+        highest: dict[tuple[str, str, int], int] = {}
+        for claim in claims:
+            key, seq = claim[2:5], claim.seq
+            if claim.limits:
+                continue  # numbers of a limited lane do not apply to the lane without limits
+            if seq is not None and seq > highest.get(key, -1):
+                highest[key] = seq
+        for key, seq in highest.items():
             lane = LaneKey(*key)
             if lane not in self._low:
                 self._ranks = None

@@ -269,7 +269,17 @@ class Child:
         try:
             self.say(message | following)
         except PayloadTooLarge as error:
-            self.say(message | {"outcome": outcome_to_data(_too_large(outcome, error))})
+            self._end_smaller(message, following, outcome, error)
+
+    def _end_smaller(self, message: Data, following: Data, outcome: Outcome, error: PayloadTooLarge) -> None:
+        """Report the end without the result. If the rest is still too large, the job fails: its next jobs would be lost."""
+        without = _without_result(outcome, error)
+        if without is not None:
+            with contextlib.suppress(PayloadTooLarge):
+                self.say(message | following | {"outcome": outcome_to_data(without)})
+                return
+        failed = Failed(sanitize.error_info(error), permanent=True)
+        self.say(message | {"outcome": outcome_to_data(failed)})
 
     # One job ---------------------------------------------------------------------------------------------------------
 
@@ -388,11 +398,11 @@ class _ChildServices:
         return None
 
 
-def _too_large(outcome: Outcome, error: PayloadTooLarge) -> Outcome:
-    """The outcome without the result or the follow-up jobs that do not fit into a message."""
+def _without_result(outcome: Outcome, error: PayloadTooLarge) -> Outcome | None:
+    """The outcome without a result that does not fit into a message; None if there is no such result."""
     if isinstance(outcome, Succeeded) and outcome.result is not None and not is_reference(outcome.result):
         return Succeeded(BlobReference(size_of(outcome.result), refused=str(error)).text())
-    return Failed(sanitize.error_info(error), permanent=True)
+    return None
 
 
 def _lost() -> NoReturn:

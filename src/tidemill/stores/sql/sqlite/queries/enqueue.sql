@@ -65,6 +65,6 @@ select -- when parks
   , 0, 0, 0, created_at, unique_key, until_claimed, waiting, 'waiting', 0 -- when parks
 from temp.tidemill_item_enqueue where not left_out and waiting is not null -- when parks
 ;
--- include: details_of(jobs=temp.tidemill_item_enqueue; new=not left_out)
+-- include: details_of(jobs=temp.tidemill_item_enqueue where not left_out)
 ;
 select id, taken from temp.tidemill_item_enqueue where left_out

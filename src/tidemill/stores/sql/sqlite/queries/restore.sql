@@ -25,6 +25,6 @@ select
     :started_at, :finished_at, :cancel_reason, :progress, :result, :error, details is not null
 from temp.tidemill_restored where id = :id
 ;
--- include: details_of(jobs=temp.tidemill_restored; new=true)
+-- include: details_of(jobs=temp.tidemill_restored where true)
 ;
 select id from temp.tidemill_restored

@@ -9,4 +9,4 @@ select id, tenant, json_extract(details, '$.correlation_id'), unhex(replace(json
        strftime('%s', substr(json_extract(details, '$.fire_at'), 1, 19)) * 1000000
          + case substr(json_extract(details, '$.fire_at'), 20, 1)
            when '.' then cast(substr(json_extract(details, '$.fire_at'), 21, 6) as integer) else 0 end
-from {jobs} where details is not null and {new}
+from {jobs} and details is not null

@@ -3,7 +3,7 @@ delete from temp.tidemill_gone
 ;
 insert into temp.tidemill_gone(id, detailed)
 select r.id, r.detailed from
--- include: finishing
+  -- include: finishing
 where x.keep = 'nothing'
 ;
 delete from tidemill_executions where job_id in (

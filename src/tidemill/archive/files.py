@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -19,7 +18,15 @@ from tidemill.archive.file_format import SUFFIXES, decode_frame, encode_file, sh
 from tidemill.archive.objects import Objects, parse_location
 from tidemill.archive.places import Receipt
 from tidemill.domain.archive_files import ArchiveEntry, ArchiveFile, Manifest, dump_manifest, load_manifest
-from tidemill.domain.filters import ALL_TENANTS, JobFilter, Page, Sort, encode_cursor
+from tidemill.domain.filters import (
+    ALL_TENANTS,
+    JobFilter,
+    Page,
+    Sort,
+    decode_cursor,
+    encode_cursor,
+    page_size,
+)
 from tidemill.domain.job_match import matches_archived
 from tidemill.domain.retention import ArchivedJob, Position, Selection
 from tidemill.errors import StoreCorrupt
@@ -35,7 +42,6 @@ ABANDONED = timedelta(hours=24)
 """Age after which a file without a manifest is deleted."""
 
 _SKEW_MS = 3_600_000
-_BATCHES_IN_A_ROW = 1.0
 
 
 class FilePlace:
@@ -47,7 +53,7 @@ class FilePlace:
         self._format = location.format
         self._objects = Objects(location)
         self._catalogue = catalogue
-        self._checked_at: float | None = None
+        self._recovered = False
         self._swept = False
         self._written: set[UUID] = set()
 
@@ -60,7 +66,10 @@ class FilePlace:
 
     def put(self, documents: Sequence[ArchivedJob], *, now: datetime | None = None) -> Receipt:
         """Write documents into new files, one for each tier, except those that are here already."""
-        self._recover()
+        if not self._recovered:
+            self.recover()
+        # An error below may leave a committed file that the catalogue does not know.
+        self._recovered = False
         archived_at = now or self._catalogue.now()
         entries = self._catalogue.archive_entries(self.url, [document.id for document in documents])
         stored = self._stored(entries)
@@ -81,7 +90,7 @@ class FilePlace:
             files.append(manifest.file.id)
         if stale:
             self._rewrite(_by_file(entries), {(copy.id, copy.tier, copy.fingerprint) for copy in stale})
-        self._checked_at = time.monotonic()
+        self._recovered = True
         ids = tuple(document.id for document in documents)
         return Receipt(ids, ",".join(dict.fromkeys(str(file) for file in files)))
 
@@ -151,7 +160,7 @@ class FilePlace:
 
     def erase(self, ids: Collection[UUID], *, tenant: str) -> frozenset[UUID]:
         """Delete every copy of these jobs; their files are rewritten."""
-        self._recover()
+        self.recover()
         by_file = _by_file(self._catalogue.archive_entries(self.url, ids))
         wanted = set(ids)
         gone: set[UUID] = set()
@@ -205,10 +214,8 @@ class FilePlace:
 
     # Recovery --------------------------------------------------------------------------------------------------------
 
-    def _recover(self) -> None:
-        """Add committed files to the catalogue that a crashed run wrote; skipped between batches of one run."""
-        if self._checked_at is not None and time.monotonic() - self._checked_at < _BATCHES_IN_A_ROW:
-            return
+    def recover(self) -> None:
+        """Add committed files to the catalogue that a crashed run wrote. Each run calls it before its first batch."""
         catalogued = self._catalogue.archive_files(self.url, after=_floor(new_id(), months=1))
         newest = max((file.id for file in catalogued), default=None)
         floor = UUID(int=0) if newest is None else _earlier(newest)
@@ -219,7 +226,7 @@ class FilePlace:
         if not self._swept:
             self.sweep()
             self._swept = True
-        self._checked_at = time.monotonic()
+        self._recovered = True
 
     def _adopt(self, path: str) -> bool:
         manifest = self._read_manifest(path)
@@ -303,6 +310,8 @@ class FilePlace:
         self, where: JobFilter, *, sort: Sort = Sort.NEWEST, limit: int = 100, after: str | None = None
     ) -> Page[ArchivedJob]:
         """Return one page of the documents that match; it may hold fewer than ``limit`` and have a next one."""
+        if where.ids:
+            return self._search_ids(where, sort, limit, after)
         task = next(iter(where.tasks)) if len(where.tasks) == 1 else None
         tier = next(iter(where.tiers)) if len(where.tiers) == 1 else None
         reader = _FrameReader(self)
@@ -323,6 +332,17 @@ class FilePlace:
                     return Page(rows_found, None if last else after)
             if page.next is None:
                 return Page(rows_found)
+
+    def _search_ids(self, where: JobFilter, sort: Sort, limit: int, after: str | None) -> Page[ArchivedJob]:
+        """Look the ids up instead of reading all files; the page holds what is left after the cursor."""
+        last = None if after is None else decode_cursor(sort, after)
+        ids = sorted(where.ids, reverse=sort is Sort.NEWEST)
+        if last is not None:
+            ids = [id for id in ids if (id > last if sort is Sort.OLDEST else id < last)]
+        part = ids[: page_size(limit)]
+        copies = {row.id: row for row in self.get(part, tenant=where.tenant)}
+        rows = [copies[id] for id in part if id in copies and matches_archived(where, copies[id])]
+        return Page(rows, encode_cursor(sort, part[-1]) if len(ids) > len(part) else None)
 
     def due(self, selection: Selection) -> list[ArchivedJob]:
         """Return the documents of a selection of one tier, the longest ended first."""

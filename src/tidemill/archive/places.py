@@ -60,9 +60,12 @@ class ArchivePlace(Protocol):
 
 @runtime_checkable
 class FileCatalogue(Protocol):
-    """A place whose catalogue can be rebuilt."""
+    """A place with a catalogue of its files."""
 
     url: str
+
+    def recover(self) -> None:
+        """Add committed files to the catalogue that a crashed run wrote."""
 
     def rebuild(self) -> int:
         """Rebuild the catalogue. Returns the number of files."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from tidemill.archive.lease import ArchiveLease
-from tidemill.archive.places import ArchivePlace
+from tidemill.archive.places import ArchivePlace, FileCatalogue
 from tidemill.archive.sources import JobSource, LiveSource, TierSource
 from tidemill.clock import Clock
 from tidemill.domain.archive_totals import PolicySums, RunRecord
@@ -223,6 +223,7 @@ class _PolicyStep:
             return
         self._selection = replace(self._selection, until=last, after=self._copied())
         self._drop_months(last)
+        _recover(self._target)
         while True:
             if room <= 0 or self._clock.monotonic() >= until or self._runner._stopped:
                 self._run.more = self._run.more or bool(self._due(1))
@@ -389,3 +390,9 @@ class _PolicyStep:
         action = "jobs.purged" if policy.to is None else "jobs.archived"
         entry = AuditEntry(self._runner._by, action, "jobs", ALL_TENANTS, None, after)
         self._jobs.record([entry], now=self._runner._pin)
+
+
+def _recover(place: object) -> None:
+    """Let a place of files find what a crashed run wrote, so that its documents are not written twice."""
+    if isinstance(place, FileCatalogue):
+        place.recover()

@@ -195,15 +195,17 @@ def accepted(column: str, kind: str) -> set[int]:
     return {ARRAYS[kind[:-1]] if kind.endswith("s") else OIDS[kind]}
 
 
-def sample(column: Column) -> Any:
+def sample(query: str, column: Column) -> Any:
     name, kind = column
+    if query.startswith("restore") and name in ("state", "execution"):
+        return "failed"  # the state of an ended job and of its execution
     return WORDS.get(name, SAMPLES[kind]) if kind == "text" else SAMPLES[kind]
 
 
 @pytest.mark.parametrize("name", sorted(named_queries.load("sqlite")))
 def test_sqlite_returns_the_columns_of_the_header(sqlite_writer: sqlite3.Connection, name: str) -> None:
     query = named_queries.load("sqlite")[name]
-    values = {column[0]: sample(column) for column in query.takes + query.items}
+    values = {column[0]: sample(name, column) for column in query.takes + query.items}
     for present in variants(query):
         sqlite_writer.execute("begin immediate")
         description: Any = None
@@ -271,7 +273,8 @@ def queries_in_use() -> set[str]:
             if (
                 isinstance(node, ast.Call)
                 and (
-                    getattr(node.func, "attr", None) == "run" or getattr(node.func, "id", None) == "QueryCall"
+                    getattr(node.func, "attr", None) in ("run", "_insert")
+                    or getattr(node.func, "id", None) == "QueryCall"
                 )
                 and node.args
                 and isinstance(node.args[0], ast.Constant)

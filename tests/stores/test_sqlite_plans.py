@@ -153,7 +153,9 @@ def test_archivable_jobs_are_read_in_the_order_of_their_end(
     writer: sqlite3.Connection, present: tuple[str, ...]
 ) -> None:
     steps = plan(writer, "archivable", "until_at", *present)
-    assert "SEARCH tidemill_history USING INDEX tidemill_history_finished (finished_at<?)" in steps
+    # The order of the end includes the id, and some versions compare both in the index.
+    search = "SEARCH tidemill_history USING INDEX tidemill_history_finished "
+    assert {search + "(finished_at<?)", search + "((finished_at,id)<(?,?))"} & set(steps)
     assert not any("TEMP B-TREE" in step for step in steps)
 
 

@@ -189,6 +189,9 @@ def test_every_table_is_prefixed_and_strict(path: Path) -> None:
     assert set(ours.values()) == {1}
 
 
+PARTITIONED = {"archive", "archive_default"}
+
+
 def test_both_dialects_have_the_same_tables_and_columns(path: Path) -> None:
     def columns(sql: str, prefix: str) -> dict[str, set[str]]:
         columns_of: dict[str, set[str]] = {}
@@ -207,6 +210,8 @@ def test_both_dialects_have_the_same_tables_and_columns(path: Path) -> None:
         mine, other = columns(ours.sql, "tidemill_"), columns(theirs.sql, "tidemill.")
         # A constraint that PostgreSQL changes in place is changed here by moving the rows into a new table.
         mine = {name: words for name, words in mine.items() if not name.endswith("_new")}
+        # Partitions take their columns from the table that they divide.
+        other = {name: words for name, words in other.items() if words or name not in PARTITIONED}
         assert {
             name: {word for word in words if "vacuum" not in word} for name, words in other.items()
         } == mine

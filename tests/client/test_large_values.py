@@ -369,3 +369,29 @@ def test_a_cached_failure_is_returned_by_default(app: App) -> None:
 def test_a_wrong_rule_for_failed_holders_is_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(BadSettings, match="failed"):
         Unique(**wrong)  # type: ignore[arg-type]
+
+
+def test_an_erased_job_leaves_no_value(large_app: App, tmp_path: Path) -> None:
+    archived = large_app.bound_task("repeat").enqueue(text="x" * LARGE, times=2)
+    large_app.testing().drain()
+    assert large_app.archive.run(older_than=timedelta(0)).archived == 1
+    live = large_app.bound_task("repeat").enqueue(text="y" * LARGE, times=2)
+    large_app.testing().drain()
+    assert large_app.archive.erase(ids=[archived.id, live.id]).jobs == 2
+    large_values.sweep_blobs(large_app.store, 10, now=large_app.store.now() + timedelta(days=2))
+    for job in (archived, live):
+        assert large_app.store.blob_parts(BlobKey(job.id, 0)) == []
+        assert large_app.store.blob_parts(BlobKey(job.id, 1)) == []
+    assert files_of(tmp_path) == []
+
+
+def test_a_restored_job_keeps_its_values_although_its_document_is_purged(large_app: App) -> None:
+    job = large_app.bound_task("repeat").enqueue(text="x" * LARGE, times=2)
+    large_app.testing().drain()
+    assert large_app.archive.run(older_than=timedelta(0)).archived == 1
+    assert large_app.archive.restore([job.id]).restored == [job.id]
+    purge = ArchivePolicy("gone", from_tier="archive", to=None, max_age=timedelta(0))
+    assert large_app.archive.run([purge]).archived == 1
+    store = large_app.store
+    assert large_values.sweep_blobs(store, 10, now=store.now() + timedelta(days=9)) == 0
+    assert large_app.jobs.get(job.id).result() == "x" * LARGE * 2

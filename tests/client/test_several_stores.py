@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -423,3 +424,56 @@ def test_an_embedded_worker_of_one_store_is_the_plain_one() -> None:
 
     with App("memory://") as app:
         assert type(app.worker()) is EmbeddedWorker
+
+
+# Retention -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("files", [False, True])
+def test_each_store_archives_its_own_jobs_and_finds_them_again(tmp_path: Path, files: bool) -> None:
+    stores = {"eu": f"sqlite:///{tmp_path}/eu.db", "us": f"sqlite:///{tmp_path}/us.db"}
+    if files:
+        stores["archive"] = f"file://{tmp_path}/archive"
+    with App(stores=stores, migrate=True) as app:
+
+        @app.task
+        def work(name: str) -> str:
+            return name
+
+        jobs = {name: work.using(store=name).enqueue(name=name) for name in ("eu", "us")}
+        drain(app)
+        assert app.at_store("us").archive.run(older_than=0).archived == 1
+        assert app.jobs.get(jobs["eu"].id).archived_at is None
+        assert app.at_store("eu").archive.run(older_than=0).archived == 1
+        for name, job in jobs.items():
+            found = app.jobs.get(job.id)
+            assert found.archived_at is not None
+            assert (found.result(), found.store_name) == (name, name)
+            with app.using_store(name):
+                assert app.archive.get(job.id).id == job.id
+        assert app.archive.restore([jobs["us"].id], store="us").restored == [jobs["us"].id]
+        assert app.jobs.get(jobs["us"].id).archived_at is None
+        assert app.archive.erase(ids=[jobs["eu"].id], store="eu").jobs == 1
+        with pytest.raises(JobNotFound):
+            app.jobs.get(jobs["eu"].id)
+
+
+def test_workers_perform_the_retention_of_their_own_store(tmp_path: Path) -> None:
+    stores = {"eu": f"sqlite:///{tmp_path}/eu.db", "us": f"sqlite:///{tmp_path}/us.db"}
+    clock = ManualClock()
+    with App(stores=stores, migrate=True, clock=clock) as app:
+
+        @app.task
+        def work() -> None: ...
+
+        for name in stores:
+            work.using(store=name).enqueue()
+        drain(app)
+        clock.advance(timedelta(days=31))
+        left = {}
+        for name in ("us", "eu"):
+            duty = app.at_store(name).retention_duty()
+            assert duty is not None
+            duty.step()
+            left[name] = {other: app.at_store(other).jobs.count() for other in stores}
+        assert left == {"us": {"eu": 1, "us": 0}, "eu": {"eu": 0, "us": 0}}

@@ -146,9 +146,9 @@ def test_reconciling_declared_schedules_writes_one_entry_per_change_as_the_app(
     assert acts(app) == [("schedule.added", "schedule:one"), ("schedule.added", "schedule:two")]
     assert {entry.who for entry in entries(app)} == {"app"}
     assert {entry.after and entry.after["app"] for entry in entries(app)} == {"mill"}
-    declared = app._declarations._declared
-    del declared["default", "two"]
-    del declared["default", "one"]
+    declared = app._declarations._all
+    del declared["default", "default", "two"]
+    del declared["default", "default", "one"]
     app.schedule("send", Every(timedelta(hours=2)), "one", args=ARGS)
     app.reconcile()
     assert acts(app)[2:] == [("schedule.updated", "schedule:one"), ("schedule.paused", "schedule:two")]

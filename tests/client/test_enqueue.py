@@ -21,6 +21,7 @@ from tidemill.errors import (
     DuplicateTask,
     JobExists,
     PayloadTooLarge,
+    ResultNotKept,
     StoreUnavailable,
     TaskNotFound,
 )
@@ -298,7 +299,7 @@ def test_if_one_store_cannot_be_opened_the_others_are_closed(
         opened.append(open_store(url, **how))
         return opened[-1]
 
-    monkeypatch.setattr("tidemill.app.open_store", noted)
+    monkeypatch.setattr("tidemill.app_settings.open_store", noted)
     given = open_store("memory://")
     with pytest.raises(BadSettings, match="unknown store redis"):
         App(stores={"archive": given, "default": "memory://", "jobs": "redis://x"})
@@ -310,7 +311,7 @@ def test_if_one_store_cannot_be_opened_the_others_are_closed(
 
 
 def test_the_limits_of_an_app_apply_to_its_tasks() -> None:
-    with App("memory://", args_limit=20, result_limit=30) as app:
+    with App("memory://", args_limit=20, max_args=25, result_limit=30, large_results="refuse") as app:
 
         @app.task
         def echo(text: str) -> str:
@@ -320,14 +321,14 @@ def test_the_limits_of_an_app_apply_to_its_tasks() -> None:
         def shout(text: str) -> str:
             return text * 4
 
-        with pytest.raises(PayloadTooLarge, match="the limit is 20"):
+        with pytest.raises(PayloadTooLarge, match="the limit is 25"):
             echo.enqueue(text="x" * 20)
         echoed, shouted = echo.enqueue(text="x" * 8), shout.enqueue(text="x" * 8)
         app.testing().drain()
-        assert shouted.refresh().status == "completed"
-        assert echoed.refresh().status == "failed"
-        assert "the result of task echo is 34 bytes, and the limit is 30" in str(echoed.reason)
-        assert "result_limit= of the task or the App" in str(echoed.reason)
+        assert shouted.result() == "x" * 32
+        assert echoed.refresh().status == "completed"
+        with pytest.raises(ResultNotKept, match=r"the limit is 30 bytes \(result_limit\)"):
+            echoed.result()
 
 
 def test_a_wrong_setting_is_reported_at_once() -> None:

@@ -31,7 +31,7 @@ from tidemill.errors import BadSettings
 
 @click.group(cls=InOrder)
 def archive() -> None:
-    """Archive ended jobs; search, restore, export and erase archived ones; show how long jobs are kept."""
+    """Archive, search, restore, export and erase ended jobs."""
 
 
 @archive.command()

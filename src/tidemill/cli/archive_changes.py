@@ -65,7 +65,7 @@ def restore(context: CommandContext, ids: tuple[UUID, ...], retry: bool, tenant:
 def export(
     context: CommandContext, where: Where, tiers: tuple[str, ...], form: str, output: str | None
 ) -> None:
-    """Write archived jobs to a file, the oldest first, in batches of 500."""
+    """Write archived jobs to a file, the oldest first."""
     if output is None and form == "parquet":
         raise BadSettings("a Parquet file cannot be written to a terminal; pass --output FILE")
     target: Any = sys.stdout.buffer if output is None else output

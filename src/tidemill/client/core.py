@@ -298,6 +298,8 @@ class Client:
 
     def search_order(self, store: str | None = None) -> tuple[str, ...]:
         """Return the stores in which a job is looked up: the named one, or all live ones."""
+        if store is None and self.placement.is_single:
+            return (self.placement.default,)
         if store is not None or self.placement.fixed is not None or self.placement.is_single:
             return (self.store_name(store),)
         return self.placement.nearest(self.store_name(None))

@@ -213,7 +213,7 @@ def _answer(entry: _Entry) -> list[Enqueued]:
 
 def put(store: Store, jobs: Sequence[NewJob], by: str | None = None) -> list[Enqueued]:
     """Store a batch, with an audit record if ``by`` is given, and wake the workers."""
-    written = large_values.enqueue(store, jobs) if by is None else write(store, jobs, by)
+    written = _enqueue(store, jobs) if by is None else write(store, jobs, by)
     wake(store, jobs)
     return written
 
@@ -221,11 +221,18 @@ def put(store: Store, jobs: Sequence[NewJob], by: str | None = None) -> list[Enq
 def write(store: Store, jobs: Sequence[NewJob], by: str | None) -> list[Enqueued]:
     """Store a batch, with an audit record if ``by`` is given."""
     if by is None:
-        return large_values.enqueue(store, jobs)
+        return _enqueue(store, jobs)
     with store.transaction():
-        written = large_values.enqueue(store, jobs)
+        written = _enqueue(store, jobs)
         store.record(enqueued_entries(jobs, written, by))
     return written
+
+
+def _enqueue(store: Store, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    # Most jobs have small arguments, and pay nothing for the others.
+    if all(type(job.args) is str for job in jobs):
+        return store.enqueue(jobs)
+    return large_values.enqueue(store, jobs)
 
 
 def insert_new(

@@ -163,11 +163,11 @@ def _query(schema: dict[str, Any]) -> list[dict[str, Any]]:
 def _responses(operation: ApiOperation, names: dict[Any, str]) -> dict[str, Any]:
     content: dict[str, Any] = {}
     if operation.answer is not None:
-        schema: dict[str, Any] = (
-            {"$ref": _REF.format(model=names[operation.answer])}
-            if operation.answer in names
-            else {"type": "string"}
-        )
+        schema: dict[str, Any] = {"type": "string"}
+        if operation.answer in names:
+            schema = {"$ref": _REF.format(model=names[operation.answer])}
+        elif operation.answer is Any:
+            schema = {}  # any JSON
         content = {
             "content": {"text/event-stream" if operation.stream else operation.media: {"schema": schema}}
         }

@@ -41,7 +41,7 @@ class Estate:
         """The paths of a route with the ids of these objects."""
         if "{" not in path:
             return [path]
-        if path.startswith("/api/jobs/"):
+        if path.startswith(("/api/jobs/", "/api/archive/explain/")):
             return [path.replace("{id}", id) for id in (*self.jobs, self.archived)]
         if path.startswith("/api/schedules/"):
             return [path.replace("{id}", name) for name in (self.schedule, f"{self.mark}-nightly")]

@@ -99,5 +99,5 @@ def test_metrics_use_the_prometheus_text_format(busy: Site) -> None:
 
 
 def test_a_query_model_has_the_parameters_of_its_report() -> None:
-    assert set(query_of("lag").model_fields) == {"tenant", "window", "longer_than"}
-    assert set(query_of("orphans").model_fields) == {"tenant", "limit"}
+    assert set(query_of("lag").model_fields) == {"tenant", "store", "window", "longer_than"}
+    assert set(query_of("orphans").model_fields) == {"tenant", "store", "limit"}

@@ -13,6 +13,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
 from itertools import pairwise
 from random import Random
 from typing import Any, NamedTuple, Protocol, cast
@@ -24,7 +25,7 @@ from tests.faults.checks import was_free
 from tests.faults.failpoints import Failpoint, Failpoints, Passed, give_points
 from tests.faults.fork_server import ForkServer
 from tests.faults.job_paths import policy_of
-from tests.faults.write_paths import PATHS, Path
+from tests.faults.write_paths import LARGE, PATHS, Path
 
 from tidemill.clock import SystemClock
 from tidemill.domain.decide import COMPLETED
@@ -107,6 +108,7 @@ def snapshot(store: Store) -> str:
     ids = [job.id for job in jobs]
     schedules = store.schedules(tenant=ALL_TENANTS)
     rules = {rule.name: rule for rule in store.rules()}
+    places = store.archive_places()
     seen: list[object] = [
         *jobs,
         *store.executions(ids, tenant=ALL_TENANTS),
@@ -125,6 +127,10 @@ def snapshot(store: Store) -> str:
         *store.uses(rules, ["b"], now=T0),
         *store.uses(rules, now=at(5)),
         store.release_of("shop"),
+        store.blob_parts(LARGE),
+        *store.orphan_blobs(timedelta(0), 1000, now=at(60)),
+        *(file for place in places for file in store.archive_files(place)),
+        *(store.search_archive_entries(place, tenant=ALL_TENANTS, limit=1000).items for place in places),
         *store.keys(),
         *store.audit(tenant=ALL_TENANTS),
     ]

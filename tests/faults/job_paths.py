@@ -7,15 +7,17 @@ from contextlib import closing
 from datetime import timedelta
 from random import Random
 from typing import Any
+from uuid import UUID
 
 import psycopg
 from tests.faults.failpoints import Failpoint, Failpoints
-from tests.faults.write_paths import path
+from tests.faults.write_paths import LARGE, path
 
 from tidemill import App
 from tidemill.client.access import acting
 from tidemill.client.own_connection import enqueue_on
 from tidemill.clock import ManualClock, SystemClock
+from tidemill.domain.archive_files import Manifest
 from tidemill.domain.decide import COMPLETED, Policy
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Checkpoint, Claim, Finish, Progress, ProgressReport, UniqueHold
@@ -24,8 +26,10 @@ from tidemill.domain.retention import ArchivePolicy, Selection, Selector
 from tidemill.domain.retry import Immediate
 from tidemill.domain.states import JobState
 from tidemill.engine.duties import CancelExpired, DropEnded, Expire, Promote, Reclaim
+from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
+from tidemill.testing.conformance.archive_files import a_manifest
 from tidemill.testing.conformance.kit import (
     HOUR,
     RELEASED,
@@ -284,12 +288,16 @@ path(
     lambda store: some_jobs(store, expires_at=at(10)),
     lambda store, _: CancelExpired(store)(),
 )
-path(
-    "retention",
-    "forget",
-    lambda store: finish_all(store, claimed_jobs(store)),
-    lambda store, _: DropEnded(store, [OLD])(),
-)
+
+
+def _ended(store: Store) -> None:
+    """End two jobs, one of them with a large value."""
+    some_jobs(store, 1, id=LARGE.job_id)
+    store.put_blob(LARGE, ["a", "b"], now=T0)
+    finish_all(store, claimed_jobs(store, 1))
+
+
+path("retention", "forget drop_blobs", _ended, lambda store, _: DropEnded(store, [OLD])())
 
 
 def _archive(store: Store, _: Any) -> None:
@@ -300,18 +308,56 @@ def _archive(store: Store, _: Any) -> None:
 
 
 def _archived(store: Store) -> None:
-    finish_all(store, claimed_jobs(store))
+    _ended(store)
     _archive(store, None)
 
 
-path(
-    "archive", "put_archive forget", lambda store: finish_all(store, claimed_jobs(store)), _archive, commits=2
-)
+path("archive", "put_archive forget", _ended, _archive, commits=2)
+def _remove_archived(store: Store) -> None:
+    store.remove_archived(store.archived_due(Selection(Selector(), OLD.tier)))
+
+
 path(
     "remove archived jobs",
     "remove_archived",
     _archived,
-    lambda store, _: store.remove_archived(store.archived_due(Selection(Selector(), OLD.tier))),
+    lambda store, _: _remove_archived(store),
+)
+path(
+    "release the blobs of removed jobs",
+    "release_blobs",
+    lambda store: (_archived(store), _remove_archived(store))[0],
+    lambda store, _: store.release_blobs([LARGE.job_id]),
+)
+
+
+def _a_file() -> Manifest:
+    return a_manifest([new_id(), new_id()], [new_id()])
+
+
+def _catalogued(store: Store) -> Manifest:
+    manifest = _a_file()
+    store.add_archive_file(manifest)
+    return manifest
+
+
+path(
+    "catalogue an archive file",
+    "add_archive_file",
+    lambda _: _a_file(),
+    lambda store, manifest: store.add_archive_file(manifest),
+)
+path(
+    "replace an archive file",
+    "add_archive_file remove_archive_files",
+    lambda store: a_manifest([new_id()], replaces=(_catalogued(store).file.id,)),
+    lambda store, manifest: store.add_archive_file(manifest),
+)
+path(
+    "remove an archive file",
+    "remove_archive_files",
+    lambda store: _catalogued(store).file.id,
+    lambda store, file: store.remove_archive_files([file]),
 )
 
 # Operators ---------------------------------------------------------------------------------------------------------------
@@ -376,3 +422,32 @@ path(
     lambda store, claims: store.finish([Finish(claim, RELEASED) for claim in claims], now=T0),
     fenced=True,
 )
+
+
+def _archived_after_a_retry(store: Store) -> None:
+    """Archive jobs with a line in the log, one of them with an earlier execution."""
+    some_jobs(store, 1, id=LARGE.job_id)
+    store.put_blob(LARGE, ["a", "b"], now=T0)
+    finish_all(store, claim_all(store), RELEASED)
+    claims = claimed_jobs(store, 1)
+    store.log([a_line(claim, "half way") for claim in claims])
+    finish_all(store, claims)
+    _archive(store, None)
+
+
+path(
+    "restore archived jobs",
+    "restore release_blobs record",
+    lambda store: (_archived_after_a_retry(store), _archived_ids(store))[1],
+    lambda store, ids: _as_operator(store, lambda app: app.archive.restore(ids)),
+)
+path(
+    "erase live and archived jobs",
+    "delete erase_archived drop_blobs record scrub",
+    lambda store: (_archived(store), [bring(store, JobState.COMPLETED).id, *_archived_ids(store)])[1],
+    lambda store, ids: _as_operator(store, lambda app: app.archive.erase(ids=ids)),
+)
+
+
+def _archived_ids(store: Store) -> list[UUID]:
+    return [copy.id for copy in store.archived_due(Selection(Selector(), OLD.tier))]

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from tests.faults.job_paths import _as_operator, claimed_jobs, nothing, some_jobs
-from tests.faults.write_paths import path
+from tests.faults.write_paths import LARGE, path
 
 from tidemill.clock import SystemClock
 from tidemill.domain.access import Key, Role
@@ -15,7 +15,6 @@ from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Finish
-from tidemill.domain.large_values import BlobKey
 from tidemill.domain.limits import LimitKind, Rule
 from tidemill.domain.records import AuditEntry, Pause, PauseKind, Setting
 from tidemill.domain.releases import Deployment, ReleaseRecord
@@ -70,19 +69,19 @@ path(
     "put a blob",
     "put_blob",
     nothing,
-    lambda store, _: store.put_blob(BlobKey(WORKER, 0), ["a", "b"], now=T0),
+    lambda store, _: store.put_blob(LARGE, ["a", "b"], now=T0),
 )
 path(
     "delete blobs",
     "delete_blobs",
-    lambda store: (store.put_blob(BlobKey(WORKER, 0), ["a", "b"], now=T0), None)[1],
-    lambda store, _: store.delete_blobs([BlobKey(WORKER, 0)]),
+    lambda store: (store.put_blob(LARGE, ["a", "b"], now=T0), None)[1],
+    lambda store, _: store.delete_blobs([LARGE]),
 )
 path(
     "drop blobs",
     "drop_blobs",
-    lambda store: (store.put_blob(BlobKey(WORKER, 0), ["a", "b"], now=T0), None)[1],
-    lambda store, _: store.drop_blobs([WORKER]),
+    lambda store: (store.put_blob(LARGE, ["a", "b"], now=T0), None)[1],
+    lambda store, _: store.drop_blobs([LARGE.job_id]),
 )
 path("acquire", "acquire", nothing, lambda store, _: store.acquire("duties", WORKER, ttl=LEASE, now=T0))
 path(

@@ -10,7 +10,10 @@ import psycopg
 import pytest
 from tests.stores.future_schema import migrate_to_the_future
 
-from tidemill.domain.job import NewJob
+from tidemill.domain.decide import COMPLETED
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import Finish, NewJob
+from tidemill.domain.retention import Selection, Selector
 from tidemill.errors import SchemaTooNew, StoreCorrupt
 from tidemill.ids import new_id
 from tidemill.stores.open import open_store
@@ -18,6 +21,31 @@ from tidemill.stores.sql import migrations
 from tidemill.testing.conformance.kit import asks
 
 KNOWN = len(migrations.load("sqlite"))
+
+_REVERT = (
+    "drop table tidemill.blobs",
+    "drop table tidemill.archive_entries",
+    "drop table tidemill.archive_files",
+    "alter table tidemill.keys drop column max_priority",
+    "drop table tidemill.releases",
+)
+"""The changes of versions 11 to 7, reverted from the last one on. Version 9 can be applied to its own result."""
+
+_REVERT_MONTHS = (
+    "drop function tidemill.drop_archive_months",
+    "drop function tidemill.make_archive_month",
+    "alter table tidemill.archive detach partition tidemill.archive_before",
+    "insert into tidemill.archive_before select * from tidemill.archive",
+    "drop table tidemill.archive",
+    "drop function tidemill.id_floor",
+    "alter table tidemill.archive_before rename to archive",
+    "alter table tidemill.archive rename constraint archive_before_pkey to archive_pkey",
+    "alter index tidemill.archive_before_ended rename to archive_ended",
+    "alter index tidemill.archive_before_task rename to archive_task",
+    "alter index tidemill.archive_before_correlation rename to archive_correlation",
+    "alter index tidemill.archive_before_parent rename to archive_parent",
+)
+"""The archive of version 10 on PostgreSQL, back to one table."""
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -106,10 +134,25 @@ def test_a_migration_never_lowers_the_oldest_served_version() -> None:
     assert [migrations.oldest_served(steps[:count]) for count in (0, 1, 2, 3)] == [0, 1, 2, 2]
 
 
-def test_versions_7_to_9_can_be_reverted_and_applied_again(url: str) -> None:
-    ask(url, "alter table tidemill.keys drop column max_priority")
-    ask(url, "delete from tidemill.migrations where version in (7, 8, 9)")
+def test_versions_7_to_11_can_be_reverted_and_applied_again(url: str) -> None:
     store = open_store(url)
-    assert store.migrate() == ["0007_releases", "0008_key_priority", "0009_origins"]
+    job = NewJob(new_id(), "t")
+    store.enqueue([job])
+    (claim,) = store.claim(asks(store, new_id(), store.lanes(), 1))
+    store.finish([Finish(claim, COMPLETED)])
+    store.put_archive(store.archivable(Selection(Selector()), policy="now", tier="archive"))
+    store.close()
+    for statement in [*_REVERT, *(_REVERT_MONTHS if url.startswith("postgres") else ())]:
+        ask(url, statement)
+    ask(url, "delete from tidemill.migrations where version >= 7")
+    store = open_store(url)
+    assert store.migrate() == [
+        "0007_releases",
+        "0008_key_priority",
+        "0009_origins",
+        "0010_archive_files",
+        "0011_blobs",
+    ]
     store.check()
+    assert [document.id for document in store.archived([job.id], tenant=ALL_TENANTS)] == [job.id]
     store.close()

@@ -29,6 +29,7 @@ from tidemill.domain.job import (
     Transition,
     UniqueHold,
 )
+from tidemill.domain.large_values import ARGUMENTS, BlobKey
 from tidemill.domain.limits import Rule
 from tidemill.domain.records import AuditEntry, Pause, PauseKind, Setting
 from tidemill.domain.releases import Deployment, ReleaseRecord
@@ -96,6 +97,7 @@ def touch_everything(store: MemoryStore) -> None:
     store.put_rules([Rule("l", max=1)])
     store.change_breaker("b", None, "{}")
     store.put_release(ReleaseRecord("shop", Deployment(store._clock.now())))
+    store.put_blob(BlobKey(held.id, ARGUMENTS), ["large"])
 
 
 def test_a_transaction_that_raises_is_rolled_back(store: MemoryStore) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
+from uuid import UUID
 
-from tidemill.domain.retention import ArchivePolicy
+from tidemill.domain.retention import ArchivedJob, ArchivePolicy
 from tidemill.domain.states import ENDED, JobState
 from tidemill.engine.duty import Done, Duty
 from tidemill.stores.base import Store
@@ -29,11 +30,17 @@ class DropEnded:
         items, more = 0, False
         for policy in self._policies:
             due = self._store.archivable(policy.aged(self._store.now()), policy=policy.name, tier=policy.tier)
-            gone = self._store.forget(due) if due else frozenset()
-            self._store.drop_blobs(gone)
+            gone = self._forget(due) if due else frozenset[UUID]()
             items += len(gone)
             more = more or (len(due) >= policy.batch and bool(gone))
         return Done(items, more=more)
+
+    def _forget(self, due: Sequence[ArchivedJob]) -> frozenset[UUID]:
+        # One transaction: forget marks the blobs as archived, and no sweep deletes those.
+        with self._store.transaction():
+            gone = self._store.forget(due)
+            self._store.drop_blobs(gone)
+        return gone
 
     def duty(self, every: timedelta = EVERY) -> Duty:
         """This duty for the loop."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator, MutableMapping
 from contextlib import asynccontextmanager
@@ -51,8 +52,11 @@ def test_a_route_gets_the_app_and_the_embedded_worker_runs_its_jobs(app: App) ->
 def test_the_sites_own_lifespan_surrounds_the_worker(app: App) -> None:
     seen: list[str] = []
 
+    started = threading.Event()
+
     @app.task
     def slow() -> None:
+        started.set()
         time.sleep(0.2)
         seen.append("job")
 
@@ -71,9 +75,7 @@ def test_the_sites_own_lifespan_surrounds_the_worker(app: App) -> None:
 
     with TestClient(site) as client:
         assert client.get("/state").json() == "open"
-        job = next(iter(app.jobs.list().items))
-        while job.refresh().status != "running":
-            time.sleep(0.01)
+        assert started.wait(60)
     assert seen == ["open", "job", "close"]
     with pytest.raises(Exception, match="closed"):
         app.jobs.count()

@@ -106,11 +106,13 @@ def test_a_job_claimed_again_before_its_last_end_was_answered_is_still_held(
     harness: Harness, gate: threading.Event
 ) -> None:
     begun: Counter[int] = Counter()
+    first = threading.Event()
 
     @harness.app.task(retry=Fixed(max_attempts=3, wait=timedelta(0)))
     async def work(ctx: Context) -> str:
         begun[ctx.attempt] += 1
         if ctx.attempt == 1:
+            await open_gate(first)
             raise ValueError("again")
         await open_gate(gate)
         return "second"
@@ -118,8 +120,10 @@ def test_a_job_claimed_again_before_its_last_end_was_answered_is_still_held(
     reached, go_on = harness.line.hold_up("finish", "step", late=True, when=lambda given: bool(given[0]))
     with harness.runner(pumps=2) as runner:
         job = work.enqueue()
-        assert reached.wait(PATIENCE)  # the first end is written, and its thread waits for the answer
+        eventually(lambda: begun[1] == 1)
         (old,) = runner.holding()
+        first.set()
+        assert reached.wait(PATIENCE)  # the first end is written, and its thread waits for the answer
         runner.wake()
         eventually(lambda: begun[2] == 1)
         go_on.set()

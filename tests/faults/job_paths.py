@@ -313,6 +313,8 @@ def _archived(store: Store) -> None:
 
 
 path("archive", "put_archive forget", _ended, _archive, commits=2)
+
+
 def _remove_archived(store: Store) -> None:
     store.remove_archived(store.archived_due(Selection(Selector(), OLD.tier)))
 

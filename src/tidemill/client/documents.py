@@ -22,7 +22,7 @@ from tidemill.domain.archive_totals import LEASE as ARCHIVE
 from tidemill.domain.cluster import Lease, Worker, holder_of
 from tidemill.domain.estimate import eta_of, fraction_done, percent_done
 from tidemill.domain.job import ErrorInfo, Execution, JobRow, LogEntry
-from tidemill.domain.large_values import is_reference, read_reference
+from tidemill.domain.large_values import PREFIX, is_reference, read_reference
 from tidemill.domain.records import AuditRecord, Pause, Setting
 from tidemill.domain.retention import ArchivedJob
 from tidemill.domain.schedules import Definition, Fired
@@ -51,7 +51,8 @@ def error_document(error: ErrorInfo | None) -> dict[str, object] | None:
 
 def blob_document(text: str | None) -> dict[str, object] | None:
     """Return the document of a large value that is not in the row of its job; None for any other value."""
-    reference = read_reference(text)
+    # Nearly all values are in the row, and need no parser.
+    reference = read_reference(text) if text is not None and text.startswith(PREFIX) else None
     if reference is None:
         return None
     return {"size": reference.size, "sha256": reference.sha256, "note": reference.refused}

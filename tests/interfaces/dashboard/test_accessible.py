@@ -9,7 +9,7 @@ import pytest
 from tests.interfaces.dashboard.browser import SIZES, Served, SiteWindows, Theme, apart, served
 from tests.interfaces.dashboard.programs import axe_script
 from tests.interfaces.dashboard.showroom import Showroom, beginning
-from tests.interfaces.dashboard.tour import Things, addresses, showroom_things
+from tests.interfaces.dashboard.tour import NO_PAGES, Things, addresses, showroom_things
 from tests.servers.processes import ServiceMissing
 from tests.services import go_without
 
@@ -17,7 +17,7 @@ from tidemill.dashboard.site import all_pages
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
-PATHS = sorted({page.path for page in all_pages() if page.method == "GET"} - {"/live"})
+PATHS = sorted({page.path for page in all_pages() if page.method == "GET"} - NO_PAGES)
 PARTS = 3
 
 _JUDGE = """

@@ -10,6 +10,7 @@ import pytest
 from tests.interfaces.dashboard.hostile import HOSTILE, NAMES
 from tests.interfaces.dashboard.kit import House, Person
 from tests.interfaces.dashboard.planting import World, searches
+from tests.interfaces.dashboard.tour import FILES, NO_PAGES
 
 from tidemill import App
 from tidemill.dashboard.site import all_pages
@@ -21,7 +22,7 @@ FOREIGN = {
 """Elements that no page contains."""
 
 PATHS = sorted(
-    {page.path for page in all_pages() if page.method == "GET" and page.role is not None} - {"/live"}
+    {page.path for page in all_pages() if page.method == "GET" and page.role is not None} - NO_PAGES
 )
 
 REFUSED = {"/leases/release": (404,), "/jobs/bulk": (422,)}
@@ -115,6 +116,28 @@ def test_every_page_shows_hostile_texts_as_text(world: tuple[World, Person]) -> 
             if found:
                 wrong[address] = found
     assert wrong == {}
+
+
+@pytest.mark.parametrize("path", sorted(FILES))
+def test_a_browser_saves_a_file_with_hostile_texts_and_does_not_render_it(
+    world: tuple[World, Person], path: str
+) -> None:
+    made, person = world
+    saved = ""
+    for address in made.addresses(path):
+        answer = person.ask("GET", address)
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        if answer.status_code == 404:  # the page that says that the job has no result
+            assert path == "/jobs/{id}/value"
+            assert seen(answer.text).wrong == [], address
+            continue
+        assert answer.status_code == 200, address
+        assert answer.headers["content-type"] == "application/json"
+        _, id, name = address.strip("/").split("/")
+        assert answer.headers["content-disposition"] == f'attachment; filename="{id}-{name}.json"'
+        json.loads(answer.text)
+        saved += answer.text
+    assert "<script>" in saved
 
 
 def test_the_page_of_a_job_contains_every_hostile_text(world: tuple[World, Person]) -> None:

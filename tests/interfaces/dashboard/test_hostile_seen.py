@@ -7,13 +7,14 @@ from collections.abc import Iterator
 import pytest
 from tests.interfaces.dashboard.browser import Served, SiteWindows, apart, served
 from tests.interfaces.dashboard.planting import World
+from tests.interfaces.dashboard.tour import NO_PAGES
 
 from tidemill.dashboard.site import all_pages
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 PATHS = sorted(
-    {page.path for page in all_pages() if page.method == "GET" and page.role is not None} - {"/live"}
+    {page.path for page in all_pages() if page.method == "GET" and page.role is not None} - NO_PAGES
 )
 PARTS = 3
 """The number of tests that share the pages, so that they can run in parallel."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import re
 from datetime import timedelta
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 from tests.interfaces.dashboard.jobs_kit import ids, put, shown
@@ -120,6 +122,21 @@ def test_the_filter_form_keeps_the_filters_of_the_url(shop: House) -> None:
     assert {(name, value) for name, value in form.fields if value} == {
         ("status", "failed"), ("task", "send"), ("text", "x"), ("correlation_id", "c"), ("sort", "oldest"),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("tiers", ["", "live", "tables", "all"])
+def test_the_form_and_the_conditions_keep_the_tiers_unless_they_are_the_default(
+    shop: House, tiers: str
+) -> None:
+    page = shop.person("viewer", "acme").open(f"/jobs?tag=x&task=send&tiers={tiers}")
+    form = forms(page)[[form.action for form in forms(page)].index("/jobs")]
+    kept = "" if tiers == "live" else tiers
+    assert [value for name, value in form.fields if name == "tiers"] == [kept]
+    chips = re.findall(r'class="chip" href="/jobs\?([^"]*)"', page)
+    assert [parse_qs(html.unescape(query)) for query in chips] == [
+        {"tag": ["x"], **({"tiers": [kept]} if kept else {})},
+        {"task": ["send"], **({"tiers": [kept]} if kept else {})},
+    ]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import expect
 from tests.interfaces.dashboard.browser import PATIENCE, Served, SiteWindows, Window, apart, served
 from tests.interfaces.dashboard.showroom import Showroom, beginning
-from tests.interfaces.dashboard.tour import Things, addresses, showroom_things
+from tests.interfaces.dashboard.tour import NO_PAGES, Things, addresses, showroom_things
 
 from tidemill.dashboard.site import all_pages
 from tidemill.domain.job import NewJob
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 expect.set_options(timeout=PATIENCE)
 
-PATHS = sorted({page.path for page in all_pages() if page.method == "GET"} - {"/live"})
+PATHS = sorted({page.path for page in all_pages() if page.method == "GET"} - NO_PAGES)
 WIDTHS = (360, 768, 1600)
 PARTS = 2
 """The number of tests that share the pages, so that they can run in parallel."""

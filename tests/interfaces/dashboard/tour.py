@@ -10,6 +10,12 @@ from tidemill.domain.filters import ALL_TENANTS
 
 Things = Mapping[str, Sequence[str]]
 
+FILES = frozenset({"/jobs/{id}/args", "/jobs/{id}/value"})
+"""Paths that answer with a file to download."""
+
+NO_PAGES = FILES | {"/live"}
+"""Paths that a browser cannot open as a page."""
+
 ASKED = {
     "/jobs/bulk": ("act", "acts"),
     "/leases/release": ("name", "leases"),

@@ -49,6 +49,38 @@ def test_a_route_gets_the_app_and_the_embedded_worker_runs_its_jobs(app: App) ->
             assert client.post("/numbers/21").json() == 42
 
 
+def test_sigterm_does_not_end_a_process_whose_worker_finishes_its_jobs(app: App) -> None:
+    seen: list[Any] = []
+
+    @asynccontextmanager
+    async def own(site: Starlette) -> AsyncIterator[None]:
+        yield
+        seen.append(signal.getsignal(signal.SIGTERM))
+
+    async def run() -> None:
+        site = Starlette()
+        async with lifespan(app, worker={"concurrency": 1, "threads": 1, "children": 0}, then=own)(site):
+            seen.append(signal.getsignal(signal.SIGTERM))
+        seen.append(signal.getsignal(signal.SIGTERM))
+
+    def server(number: int, frame: object) -> None:
+        """Handler of a server, which the site must leave in place."""
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        asyncio.run(run())
+        running, ending, ended = seen
+        assert running == ended == signal.SIG_DFL
+        assert callable(ending)
+        seen.clear()
+        signal.signal(signal.SIGTERM, server)
+        asyncio.run(run())
+        assert seen == [server] * 3
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def test_the_sites_own_lifespan_surrounds_the_worker(app: App) -> None:
     seen: list[str] = []
 

@@ -5,8 +5,11 @@ It serves FastAPI as well, whose applications are Starlette applications.
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from types import FrameType
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
@@ -51,12 +54,14 @@ def lifespan(
     async def run(site: Site) -> AsyncIterator[Any]:
         _remember(site, app)
         async with AsyncExitStack() as stack:
+            stack.callback(_release_sigterm)
             if close:
                 stack.callback(app.close)
             state = None if then is None else await stack.enter_async_context(then(site))
             if worker is not False:
                 settings = worker if isinstance(worker, Mapping) else {}
                 await stack.enter_async_context(app.worker(**settings))
+                stack.callback(_hold_sigterm)
             yield state
 
     return run
@@ -92,6 +97,27 @@ async def get_app(connection: HTTPConnection) -> App:
             " or import the app itself"
         )
     return apps[0]
+
+
+def _hold_sigterm() -> None:
+    """Ignore SIGTERM while the worker finishes its jobs, if the signal would end the process.
+
+    When the first of several hypercorn workers has ended, hypercorn sends the others SIGTERM, which they do not handle.
+    """
+    in_main = threading.current_thread() is threading.main_thread()
+    if in_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        # Unlike SIG_IGN, a handler is not inherited by programs that the process starts.
+        signal.signal(signal.SIGTERM, _ignore)
+
+
+def _release_sigterm() -> None:
+    in_main = threading.current_thread() is threading.main_thread()
+    if in_main and signal.getsignal(signal.SIGTERM) is _ignore:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    pass
 
 
 def _remember(site: Starlette, app: App) -> None:

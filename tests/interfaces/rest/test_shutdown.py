@@ -199,6 +199,10 @@ def test_open_streams_do_not_block_a_stop(name: str, how: signal.Signals, tmp_pa
     (tmp_path / "site_with_jobs.py").write_text(SITE)
     url = f"sqlite:///{tmp_path}/jobs.db"
     with running(PROGRAMS[name], tmp_path, JOBS=url) as process:
+        if name.startswith("granian"):
+            # A granian worker loses a SIGTERM that it receives while it starts, and then never ends.
+            count = 2 if "2 workers" in name else 1
+            until(lambda: process.log().count("Started worker-") == count, "all workers run", PATIENCE)
         streams = [process.stream("/ops/live") for _ in range(3)] + [process.stream("/ops/api/events")]
         id = process.request("POST", "/ops/api/jobs", {"task": "print_book"})["id"]
         until(lambda: process.request("GET", f"/ops/api/jobs/{id}")["status"] == "running", "the job runs")

@@ -307,9 +307,14 @@ def _archive(store: Store, _: Any) -> None:
     store.forget([document for document in documents if copies[document.id].sound])
 
 
-def _archived(store: Store) -> None:
+def _archived(store: Store) -> list[UUID]:
     _ended(store)
     _archive(store, None)
+    return _archived_ids(store)
+
+
+def _archived_ids(store: Store) -> list[UUID]:
+    return [copy.id for copy in store.archived_due(Selection(Selector(), OLD.tier))]
 
 
 path("archive", "put_archive forget", _ended, _archive, commits=2)
@@ -317,6 +322,11 @@ path("archive", "put_archive forget", _ended, _archive, commits=2)
 
 def _remove_archived(store: Store) -> None:
     store.remove_archived(store.archived_due(Selection(Selector(), OLD.tier)))
+
+
+def _removed(store: Store) -> None:
+    _archived(store)
+    _remove_archived(store)
 
 
 path(
@@ -328,7 +338,7 @@ path(
 path(
     "release the blobs of removed jobs",
     "release_blobs",
-    lambda store: (_archived(store), _remove_archived(store))[0],
+    _removed,
     lambda store, _: store.release_blobs([LARGE.job_id]),
 )
 
@@ -426,7 +436,7 @@ path(
 )
 
 
-def _archived_after_a_retry(store: Store) -> None:
+def _archived_after_a_release(store: Store) -> list[UUID]:
     """Archive jobs with a line in the log, one of them with an earlier execution."""
     some_jobs(store, 1, id=LARGE.job_id)
     store.put_blob(LARGE, ["a", "b"], now=T0)
@@ -435,21 +445,18 @@ def _archived_after_a_retry(store: Store) -> None:
     store.log([a_line(claim, "half way") for claim in claims])
     finish_all(store, claims)
     _archive(store, None)
+    return _archived_ids(store)
 
 
 path(
     "restore archived jobs",
     "restore release_blobs record",
-    lambda store: (_archived_after_a_retry(store), _archived_ids(store))[1],
+    _archived_after_a_release,
     lambda store, ids: _as_operator(store, lambda app: app.archive.restore(ids)),
 )
 path(
     "erase live and archived jobs",
     "delete erase_archived drop_blobs record scrub",
-    lambda store: (_archived(store), [bring(store, JobState.COMPLETED).id, *_archived_ids(store)])[1],
+    lambda store: [*_archived(store), bring(store, JobState.COMPLETED).id],
     lambda store, ids: _as_operator(store, lambda app: app.archive.erase(ids=ids)),
 )
-
-
-def _archived_ids(store: Store) -> list[UUID]:
-    return [copy.id for copy in store.archived_due(Selection(Selector(), OLD.tier))]

@@ -154,7 +154,7 @@ def test_removing_documents_rewrites_their_file(app: App, place: FilePlace, tmp_
 
 
 @pytest.mark.parametrize("damage", ["truncated", "missing", "old"])
-def test_a_wrong_object_is_not_believed_and_removed(
+def test_a_wrong_object_is_refused_and_removed(
     app: App, place: FilePlace, tmp_path: Path, damage: str
 ) -> None:
     ended_jobs(app, 3)

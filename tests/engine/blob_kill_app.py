@@ -50,7 +50,7 @@ def around(owner: Any, name: str, before: Callable[[], object], after: Callable[
 
 
 def none() -> None:
-    """Go on."""
+    """Continue."""
 
 
 def arm(store: Store, point: str) -> None:

@@ -74,7 +74,7 @@ def test_a_worker_that_is_killed_leaves_no_dangling_reference(
         for job in app.jobs.list(tenant=ALL_TENANTS).items:
             if is_reference(job.row.result):
                 assert job.result() == "p" * SIZE
-        # What the other workers do once the lease of the killed one has ended.
+        # The sweep of the other workers after the lease of the killed one has expired.
         store.declare_gone([(worker.id, worker.beats) for worker in store.workers()])
         with app.worker(threads=1):
             for job in app.jobs.list(tenant=ALL_TENANTS).items:

@@ -40,7 +40,7 @@ class Path:
 PATHS: dict[str, Path] = {}
 
 LARGE = BlobKey(UUID("0197a000-0000-7000-8000-00000000000d"), ARGUMENTS)
-"""The blob of the paths; its id is known even if no job or document has it any more."""
+"""The blob of the paths; its id is known even if no job or document has it."""
 
 
 def path(name: str, verbs: str, arrange: Arrange, act: Act, **more: Any) -> None:

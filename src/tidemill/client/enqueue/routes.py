@@ -137,7 +137,8 @@ class Enqueuer:
 
         ``place`` is the store that the caller got from the method ``place``, if it needed the name.
         """
-        call = self._joined(call)
+        if self._client.open_transaction is not None:
+            call = self._joined(call, self._client.open_transaction)
         place = place or self.place(declared, call)
         if call.connection is not None:
             look_on(call.connection, self._client.store(place))
@@ -151,15 +152,9 @@ class Enqueuer:
             self._client.placement.warn_unserved(place, self._client.pin)
         return answer
 
-    def _joined(self, call: CallOptions) -> CallOptions:
+    def _joined(self, call: CallOptions, source: Callable[[], object | None]) -> CallOptions:
         """Return the options with the user's connection, if a framework reports an open transaction on it."""
-        source = self._client.open_transaction
-        if (
-            source is None
-            or call.connection is not None
-            or call.store is not None
-            or COLLECTOR.get() is not None
-        ):
+        if call.connection is not None or call.store is not None or COLLECTOR.get() is not None:
             return call
         connection = source()
         return call if connection is None else replace(call, connection=connection)

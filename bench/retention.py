@@ -166,7 +166,7 @@ def main() -> None:
         print(
             f"{name}: drain {statistics.median(result['off']):,.0f}/s without and {statistics.median(result['on']):,.0f}/s with "
             f"archiving; ratio {statistics.median(shares):.1%} ({min(shares):.1%}–{max(shares):.1%}, target {TARGET:.0%}); "
-            f"archived {statistics.median(result['archive_rate']):,.0f}/s meanwhile, {result['flat_out']:,.0f}/s without pauses"
+            f"archived {statistics.median(result['archive_rate']):,.0f}/s during the drain, {result['flat_out']:,.0f}/s without pauses"
         )
     if options.json:
         Path(options.json).write_text(json.dumps(results, indent=1))

@@ -243,7 +243,7 @@ class FilePlace:
             self._discard([manifest.file])
 
     def rebuild(self) -> int:
-        """Make the catalogue anew from all manifests. Returns the number of files."""
+        """Rebuild the catalogue from all manifests. Returns the number of files."""
         manifests = [
             manifest for path in self._manifests(None) if (manifest := self._read_manifest(path)) is not None
         ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.domain.job import Execution, JobRow, LogEntry
 from tidemill.domain.retention import ArchivedJob, RestoredJob
+from tidemill.domain.streams import StreamEntry
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -39,7 +40,13 @@ def read_logs(copy: ArchivedJob) -> list[LogEntry]:
     return value
 
 
+def read_streams(copy: ArchivedJob) -> list[StreamEntry]:
+    """Return the items of the job's streams, by name and in order."""
+    rows: list[tuple[str, int, int, str]] = json.loads(copy.document).get("streams", [])
+    return [StreamEntry(copy.id, number, None, name, index, data) for name, number, index, data in rows]
+
+
 def read_restored(copy: ArchivedJob) -> RestoredJob:
     """Return everything that the document contains, for the live tables."""
     job = replace(read_archived(copy), archived_at=None, tier=None)
-    return RestoredJob(job, tuple(read_executions(copy)), tuple(read_logs(copy)))
+    return RestoredJob(job, tuple(read_executions(copy)), tuple(read_logs(copy)), tuple(read_streams(copy)))

@@ -131,7 +131,7 @@ class RetentionThread:
             except StoreError as error:
                 _log.warning("cannot archive jobs now: %s", error)
                 seconds = TTL.total_seconds()
-            except Exception:  # noqa: BLE001  (the next run may succeed, and the worker must go on)
+            except Exception:  # noqa: BLE001  (the next run may succeed, and the worker must continue)
                 _log.exception("unexpected error in the archive run; it is repeated later")
                 seconds = LOOK.total_seconds()
 

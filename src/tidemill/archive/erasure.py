@@ -55,9 +55,11 @@ class Erasure:
         self._ids[id] = None
         self._tiers[tier] = self._tiers.get(tier, 0) + 1
 
-    def run(self, *, dry_run: bool) -> Erased:
-        """Erase the added jobs; with ``dry_run``, only count them."""
+    def run(self, *, dry_run: bool, flows: bool = False) -> Erased:
+        """Erase the added jobs; with ``flows``, also the archived flows of the tenant. ``dry_run`` only counts."""
         done = Erased(len(self._ids), self._tiers, dry_run)
+        if flows and not dry_run:
+            self._live.erase_archived_flows(self._tenant)
         if dry_run or not self._ids:
             return done
         left = iter(self._ids)
@@ -73,6 +75,7 @@ class Erasure:
         self._refuse_reopened(ids)
         with self._live.transaction():
             deleted = self._live.delete(ids, tenant=self._tenant)
+            self._refuse_kept(ids)
             archived = self._live.erase_archived(ids, tenant=self._tenant)
             self._live.drop_blobs(ids)
             after: dict[str, object] = {
@@ -95,6 +98,14 @@ class Erasure:
                 raise IllegalTransition(
                     f"cannot erase job {job.id}: it is {job.state} again; cancel it first", id=job.id
                 )
+
+    def _refuse_kept(self, ids: list[UUID]) -> None:
+        """Refuse ended jobs that a live flow, or a job that waits, needs: ``delete`` leaves them."""
+        for job in self._live.get(ids, tenant=self._tenant):
+            raise IllegalTransition(
+                f"cannot erase job {job.id}: its flow, or a job that needs it, has not ended; cancel it first",
+                id=job.id,
+            )
 
     def _stores(self) -> list[Store]:
         return [self._live, *(place.store for place in self._other_places() if place.store is not None)]

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from tidemill.archive.flows import flow_document
 from tidemill.archive.lease import ArchiveLease
 from tidemill.archive.places import ArchivePlace, FileCatalogue
 from tidemill.archive.sources import JobSource, LiveSource, TierSource
 from tidemill.clock import Clock
 from tidemill.domain.archive_totals import PolicySums, RunRecord
 from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.graph import FlowRow
 from tidemill.domain.records import AuditEntry
 from tidemill.domain.retention import (
     LAST_ID,
@@ -20,6 +22,7 @@ from tidemill.domain.retention import (
     ArchivedJob,
     ArchivePolicy,
     Position,
+    Selection,
     Selector,
     believed,
 )
@@ -36,6 +39,9 @@ NAMED = 100
 MOST_MISMATCHES = 3
 """Batches with wrong copies after which a policy ends its run: the place itself is suspect then."""
 
+FLOWS = 20
+"""Flows that are looked up at once."""
+
 SETTLED = timedelta(minutes=1)
 """Minimum age of a job that a policy copies and leaves; a job that ended earlier may not be committed yet."""
 
@@ -48,6 +54,7 @@ class PolicyRun:
     tier: str
     archived: int = 0
     verified: int = 0
+    flows: int = 0  #: flows and batches that left with all their jobs
     failed: int = 0  #: copies that differ from what was written; their jobs stay
     changed: int = 0  #: jobs that were reopened during the run; they stay
     bytes: int = 0
@@ -127,6 +134,7 @@ class ArchiveRunner:
                     self._lease.of(policy).errors += 1
                 run.took = timedelta(seconds=self._clock.monotonic() - began)
                 self._ended(policy, run)
+            self._drop_empty_groups(policies)
         finally:
             self._lease.give_back(self._recorded(at, runs))
         if errors and len(errors) == len(runs):
@@ -150,6 +158,17 @@ class ArchiveRunner:
             sum(run.error is not None for run in runs),
             any(run.more for run in runs),
         )
+
+    def _drop_empty_groups(self, policies: Sequence[ArchivePolicy]) -> None:
+        """Delete the records of maps outside of flows whose jobs have left one by one."""
+        ages = [
+            policy.max_age for policy in policies if policy.from_tier is None and policy.max_age is not None
+        ]
+        try:
+            groups = self._jobs.empty_groups(self._lease.now() - max(ages, default=timedelta(0)))
+            self._jobs.drop_flows([group.id for group in groups])
+        except StoreError as error:
+            _log.warning("cannot delete empty groups now: %s", error)
 
     def _make_months(self) -> None:
         """Make partitions ahead. Without them, documents go to the default partition until a later run moves them."""
@@ -209,7 +228,7 @@ class _PolicyStep:
         if policy.max_age is not None:
             positions.append(Position(now - policy.max_age, LAST_ID))
         if policy.max_count is not None:
-            beyond = self._source.beyond(self._selection, policy.max_count)
+            beyond = self._source.beyond(replace(self._selection, members=True), policy.max_count)
             positions += [] if beyond is None else [beyond]
         if not policy.delete_from_source:
             settled = Position(now - SETTLED, LAST_ID)
@@ -221,11 +240,22 @@ class _PolicyStep:
         last = self._until()
         if last is None:
             return
-        self._selection = replace(self._selection, until=last, after=self._copied())
+        selection = replace(self._selection, until=last)
+        self._selection = replace(selection, after=self._copied())
         self._drop_months(last)
         _recover(self._target)
+        self._follow_jobs(room, until)
+        if self._policy.from_tier is not None:
+            self._move_archived_flows(selection)
+        elif self._policy.delete_from_source and self._mismatches < MOST_MISMATCHES:
+            self._follow_flows(selection, room - self._run.archived, until)
+
+    def _full(self, room: int, until: float) -> bool:
+        return room <= 0 or self._clock.monotonic() >= until or self._runner._stopped
+
+    def _follow_jobs(self, room: int, until: float) -> None:
         while True:
-            if room <= 0 or self._clock.monotonic() >= until or self._runner._stopped:
+            if self._full(room, until):
                 self._run.more = self._run.more or bool(self._due(1))
                 return
             began = self._clock.monotonic()
@@ -241,6 +271,84 @@ class _PolicyStep:
             if len(due) < limit or self._mismatches >= MOST_MISMATCHES:
                 return
             self._runner._stop_after(self._clock.monotonic() - began)
+
+    # Flows -----------------------------------------------------------------------------------------------------------
+
+    def _follow_flows(self, selection: Selection, room: int, until: float) -> None:
+        """Move due flows, the longest ended first: the document, then the jobs in pages, then the record of the flow."""
+        while True:
+            due = self._jobs.due_flows(replace(selection, limit=FLOWS))
+            for flow in due:
+                if self._full(room, until):
+                    self._run.more = True
+                    return
+                moved, finished = self._move_flow(flow, room, until)
+                room -= moved
+                if not finished and (self._full(room, until) or self._mismatches >= MOST_MISMATCHES):
+                    self._run.more = True
+                    return
+                assert flow.ended_at is not None
+                selection = replace(selection, after=Position(flow.ended_at, flow.id))
+            if len(due) < FLOWS:
+                return
+
+    def _move_flow(self, flow: FlowRow, room: int, until: float) -> tuple[int, bool]:
+        """Move one flow. Returns how many jobs have left, and whether the whole flow has.
+
+        A run that ends in between leaves a document that names all jobs, and the next run continues.
+        """
+        policy, moved = self._policy, 0
+        if self._target is not None:
+            document = flow_document(self._jobs, flow, tier=policy.tier, policy=policy.name)
+            self._jobs.put_archived_flow(document, now=self._runner._pin)
+        after: Position | None = None
+        while not self._full(room - moved, until):
+            began = self._clock.monotonic()
+            limit = min(policy.batch, room - moved)
+            page = self._jobs.flow_documents(
+                flow.id, policy=policy.name, tier=policy.tier, limit=limit, after=after
+            )
+            if not page:
+                break
+            moved += self._move(page)
+            if self._mismatches >= MOST_MISMATCHES:
+                return moved, False
+            after = page[-1].position
+            self._runner._stop_after(self._clock.monotonic() - began)
+        with self._jobs.transaction():
+            finished = bool(self._jobs.drop_flows([flow.id]))
+            if finished:
+                self._record_flow(flow)
+        self._run.flows += finished
+        return moved, finished
+
+    def _record_flow(self, flow: FlowRow) -> None:
+        policy = self._policy
+        after: dict[str, object] = {
+            "policy": policy.name,
+            "name": flow.name,
+            "state": flow.state.value,
+            "to": policy.to,
+            "tier": None if policy.to is None else policy.tier,
+        }
+        action = f"{flow.kind.value}.{'purged' if policy.to is None else 'archived'}"
+        entry = AuditEntry(self._runner._by, action, f"{flow.kind.value}:{flow.id}", flow.tenant, None, after)
+        self._jobs.record([entry], now=self._runner._pin)
+
+    def _move_archived_flows(self, selection: Selection) -> None:
+        """Move the documents of flows to the tier of their jobs, or delete them with a policy that deletes."""
+        policy = self._policy
+        if not policy.delete_from_source or policy.max_age is None:
+            return
+        tier = None if policy.to is None else policy.tier
+        # The end of a flow is not before the ends of its jobs, so its jobs are due first.
+        while (
+            self._jobs.move_archived_flows(
+                replace(selection, limit=policy.batch), tier=tier, policy=policy.name
+            )
+            >= policy.batch
+        ):
+            self._lease.renew()
 
     def _drop_months(self, last: Position) -> None:
         """Drop whole partitions of the tier that a policy without other conditions deletes.

@@ -109,7 +109,7 @@ def retention_status(client: RetentionClient) -> RetentionStatus:
         _policy_status(policy, sums.get(policy.name), _overdue(client, policy, now, late))
         for policy in client.policies
     ]
-    oldest = store.archivable(Selection(Selector(), limit=1), policy="", tier="")
+    oldest = store.archivable(Selection(Selector(), limit=1, members=True), policy="", tier="")
     last = runs[0] if runs else None
     return RetentionStatus(
         enabled=switch.enabled,
@@ -160,7 +160,11 @@ def _overdue(
     last = Position(now - policy.max_age - late, LAST_ID)
     selection = replace(governed_by(policy, client.policies), until=last, limit=1)
     due = _source(client, policy).due(selection, policy=policy.name, tier=policy.tier)
-    return due[0].finished_at + policy.max_age if due else None
+    ends = [job.finished_at for job in due]
+    if policy.from_tier is None:
+        flows = client.store(None).due_flows(selection)
+        ends += [flow.ended_at for flow in flows if flow.ended_at is not None]
+    return min(ends) + policy.max_age if ends else None
 
 
 def _source(client: RetentionClient, policy: ArchivePolicy) -> LiveSource | TierSource:
@@ -176,6 +180,11 @@ def retention_choice(client: RetentionClient, id: UUID, *, tenant: str) -> Reten
     live = client.store(None).get([id], tenant=tenant)
     if live:
         state, task, owner, ended_at = live[0].state, live[0].task, live[0].tenant, live[0].finished_at
+        if live[0].details.flow_id is not None:
+            # It leaves with its flow, which policies match by the flow's own name, state and end.
+            for flow in client.store(None).flow([live[0].details.flow_id], tenant=tenant):
+                task, ended_at = flow.name, flow.ended_at
+                state = JobState.RUNNING if flow.ended_at is None else JobState(flow.state.value)
     else:
         copy = client.archived(id, tenant=tenant, store=None)
         if copy is None:

@@ -37,6 +37,7 @@ _INSIDE: dict[str, Any] = {
     "definition_version": None,
     "schedule_id": None,
     "fire_at": None,
+    "flow_id": None,
     "reference": None,
     "tag": None,
     "metadata": {},

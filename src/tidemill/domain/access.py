@@ -12,11 +12,18 @@ import hmac
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from typing import NamedTuple
 
 from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.permissions import NO_ACCESS, Access, Grant
+from tidemill.domain.roles import Role
 from tidemill.errors import PriorityTooHigh
+
+# Role has a module of its own, because permissions need it as well.
+__all__ = [
+    "ID_BYTES", "SECRET_BYTES", "Identity", "Key", "KeyText", "Role", "identify", "identity_of", "key_id", "read_secret",
+    "secret_hash", "secret_text", "with_access",
+]  # fmt: skip
 
 ID_BYTES = 4
 SECRET_BYTES = 32
@@ -24,26 +31,6 @@ SECRET_BYTES = 32
 _TEXT = re.compile(r"tm_([0-9a-f]{8})\.([A-Za-z0-9_-]{43})")
 # Compared when the key does not exist, so that an unknown key takes as long to reject as a wrong secret.
 _NOBODY = "0" * 64
-
-
-class Role(StrEnum):
-    """The permissions of a key; each role includes the roles before it.
-
-    >>> Role.ADMIN.allows(Role.OPERATOR), Role.VIEWER.allows(Role.OPERATOR)
-    (True, False)
-    """
-
-    VIEWER = "viewer"  #: read, with secrets masked
-    OPERATOR = "operator"  #: enqueue, cancel, retry, approve, pause
-    ADMIN = "admin"  #: tasks, definitions, schedules, archive
-    SUPER_ADMIN = "super_admin"  #: worker configuration, keys
-
-    def allows(self, other: Role) -> bool:
-        """Whether this role includes the other."""
-        return _ORDER.index(self) >= _ORDER.index(other)
-
-
-_ORDER = tuple(Role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +47,7 @@ class Key:
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
     max_priority: int | None = None  #: the highest priority its bearer may give a job; None means any
+    access: Access = NO_ACCESS  #: grants, roles by tenant, and the environment
 
     def lives(self, now: datetime) -> bool:
         """Whether the key is valid: neither revoked nor expired."""
@@ -67,12 +55,19 @@ class Key:
 
 
 class Identity(NamedTuple):
-    """An authenticated caller: name for the audit log, role, and visible tenant."""
+    """An authenticated caller: name for the audit log, role, and visible tenant.
+
+    ``grants`` restrict the role; without any, the role decides alone. ``roles`` are the roles in other tenants; ``within`` selects
+    one of them.
+    """
 
     who: str
     role: Role
     tenant: str
     max_priority: int | None = None
+    grants: tuple[Grant, ...] = ()
+    roles: tuple[tuple[str, Role], ...] = ()
+    environment: str | None = None  #: the only environment in which it is accepted; None means any
 
     def check_priority(self, priority: int) -> None:
         """Refuse a priority above the ceiling of the key."""
@@ -87,8 +82,20 @@ class Identity(NamedTuple):
         """Whether the caller may see objects of this tenant."""
         return self.tenant in (ALL_TENANTS, tenant)
 
+    def within(self, tenant: str) -> Identity:
+        """The identity in another tenant in which it has a role; the identity itself if it has none there.
 
-class Secret(NamedTuple):
+        >>> ann = Identity("ann", Role.ADMIN, "acme", roles=(("acme", Role.ADMIN), ("bolt", Role.VIEWER)))
+        >>> ann.within("bolt").role.value, ann.within("other").tenant
+        ('viewer', 'acme')
+        """
+        for name, role in self.roles:
+            if name == tenant:
+                return self._replace(tenant=tenant, role=role)
+        return self
+
+
+class KeyText(NamedTuple):
     """The parts of a key's text."""
 
     id: str
@@ -109,10 +116,10 @@ def secret_text(id: str, dice: bytes) -> str:
     return f"tm_{id}.{base64.urlsafe_b64encode(dice).decode().rstrip('=')}"
 
 
-def read_secret(text: str) -> Secret | None:
+def read_secret(text: str) -> KeyText | None:
     """The parts of a key's text, or None if it is malformed."""
     found = _TEXT.fullmatch(text)
-    return None if found is None else Secret(found[1], found[2])
+    return None if found is None else KeyText(found[1], found[2])
 
 
 def secret_hash(secret: str) -> str:
@@ -135,4 +142,15 @@ def identify(key: Key | None, text: str, now: datetime) -> Identity | None:
 
 def identity_of(key: Key) -> Identity:
     """The identity of a key's bearer."""
-    return Identity(f"key:{key.id} ({key.name})", key.role, key.tenant, key.max_priority)
+    identity = Identity(f"key:{key.id} ({key.name})", key.role, key.tenant, key.max_priority)
+    return identity if key.access is NO_ACCESS else with_access(identity, key.access)
+
+
+def with_access(identity: Identity, access: Access) -> Identity:
+    """The identity with these grants, roles by tenant, and environment. The first tenant is the one it begins in."""
+    if access == NO_ACCESS:
+        return identity
+    tenant, role = access.roles[0] if access.roles else (identity.tenant, identity.role)
+    return identity._replace(
+        tenant=tenant, role=role, grants=access.grants, roles=access.roles, environment=access.environment
+    )

@@ -55,6 +55,10 @@ class Thresholds:
     lost_workers: float = 0  #: workers that crashed or lost their lease in the last 15 minutes
     leader_fresh: float = 30  #: a leader counts as alive while its heartbeat is younger than this
     leader_stuck: float = 300  #: a live leader must perform a duty within this time
+    schedule_late: float = 120  #: time since a schedule should have fired
+    flow_stalled: float = 3_600  #: time in which a flow with a pending job must make progress
+    cascade_age: float = 60  #: time in which a job that can no longer start must be skipped
+    signal_age: float = 86_400  #: time in which a job must take a signal
 
 
 class LostWorker(NamedTuple):
@@ -81,11 +85,33 @@ class LeaderFact(NamedTuple):
     active_at: datetime | None
 
 
+class FlowFact(NamedTuple):
+    """A flow without progress: its id, its name, and since when one of its jobs could have begun, at least."""
+
+    id: str
+    name: str
+    since: datetime
+
+
 class MismatchFact(NamedTuple):
     """An archive policy whose latest run found copies that differ from what was written."""
 
     policy: str
     since: datetime
+
+
+class LateSchedule(NamedTuple):
+    """A schedule that has not fired although it was due."""
+
+    key: str
+    due_at: datetime
+
+
+class OpenBreaker(NamedTuple):
+    """A circuit breaker that holds jobs back."""
+
+    name: str
+    opened_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +132,13 @@ class AlertInput:
     paused_at: datetime | None = None  #: since when all queues are paused
     leaders: tuple[LeaderFact, ...] = ()
     mismatches: tuple[MismatchFact, ...] = ()
+    schedules: tuple[LateSchedule, ...] = ()  #: that are due
+    breakers: tuple[OpenBreaker, ...] = ()
+    stalled: tuple[FlowFact, ...] = ()
+    unreachable: int = 0  #: waiting jobs that can no longer start
+    unreachable_at: datetime | None = None  #: when the first of them was noted
+    unread: int = 0  #: signals that their jobs have not taken
+    unread_at: datetime | None = None  #: when the first of them was sent
 
 
 def read_thresholds(
@@ -269,6 +302,64 @@ def _mismatches(inputs: AlertInput, _: Thresholds) -> Iterator[Alert]:
         yield Alert("archive_mismatch", Severity.CRITICAL, text, 1, 0, mismatch.policy, mismatch.since)
 
 
+def _late(inputs: AlertInput, limits: Thresholds) -> Iterator[Alert]:
+    for schedule in inputs.schedules:
+        late = (inputs.now - schedule.due_at).total_seconds()
+        if late > limits.schedule_late:
+            text = (
+                f"schedule {schedule.key} should have fired {_seconds(late)} ago;"
+                " see whether a worker performs the duties: tidemill leases list"
+            )
+            yield Alert(
+                "schedule_late",
+                Severity.CRITICAL,
+                text,
+                late,
+                limits.schedule_late,
+                schedule.key,
+                schedule.due_at,
+            )
+
+
+def _breakers(inputs: AlertInput, _: Thresholds) -> Iterator[Alert]:
+    for breaker in inputs.breakers:
+        name = breaker.name.removeprefix("breaker/")
+        text = f"the circuit breaker {name} is open and holds its jobs back; see tidemill limits list"
+        yield Alert("breaker_open", Severity.WARNING, text, 1, 0, name, breaker.opened_at)
+
+
+def _flows(inputs: AlertInput, limits: Thresholds) -> Iterator[Alert]:
+    """Report flows without progress, and jobs that should have been skipped."""
+    for flow in inputs.stalled:
+        text = (
+            f"flow {flow.name} has made no progress for more than {_seconds(limits.flow_stalled)} although a node is"
+            f" ready; see tidemill flows show {flow.id}"
+        )
+        age = (inputs.now - flow.since).total_seconds()
+        yield Alert("stalled_flow", Severity.WARNING, text, age, limits.flow_stalled, flow.name, flow.since)
+    if inputs.unreachable and inputs.unreachable_at is not None:
+        age = (inputs.now - inputs.unreachable_at).total_seconds()
+        if age > limits.cascade_age:
+            text = (
+                f"{_jobs(inputs.unreachable)} waiting for jobs that ended in another way, and were not skipped for"
+                f" {_seconds(age)}; check that a worker performs the duties: tidemill leases list"
+            )
+            yield Alert(
+                "late_cascade", Severity.WARNING, text, age, limits.cascade_age, since=inputs.unreachable_at
+            )
+
+
+def _signals(inputs: AlertInput, limits: Thresholds) -> Iterator[Alert]:
+    if inputs.unread and inputs.unread_at is not None:
+        age = (inputs.now - inputs.unread_at).total_seconds()
+        if age > limits.signal_age:
+            signals = "1 signal has" if inputs.unread == 1 else f"{inputs.unread} signals have"
+            text = f"{signals} not been taken, the oldest for {_seconds(age)}; see tidemill signals list"
+            yield Alert(
+                "unread_signals", Severity.WARNING, text, age, limits.signal_age, since=inputs.unread_at
+            )
+
+
 def _span(window: timedelta) -> str:
     """A window as it reads after "in the last".
 
@@ -298,4 +389,18 @@ def _first(instants: Iterable[datetime | None]) -> datetime | None:
     return min((instant for instant in instants if instant is not None), default=None)
 
 
-_CHECKS = (_failure_rate, _stuck, _depth, _workers, _lost, _orphans, _dead, _leaders, _mismatches)
+_CHECKS = (
+    _failure_rate,
+    _stuck,
+    _depth,
+    _workers,
+    _lost,
+    _orphans,
+    _dead,
+    _leaders,
+    _mismatches,
+    _late,
+    _breakers,
+    _flows,
+    _signals,
+)

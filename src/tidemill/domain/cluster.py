@@ -133,7 +133,7 @@ def holder_data(name: str, workers: Iterable[UUID]) -> dict[str, object]:
 
 
 def holder_of(lease: Lease, workers: Iterable[Worker]) -> LeaseHolder | None:
-    """Who holds a lease, or held it until it expired; None if it was released."""
+    """The holder of a lease, also after it expired; None if it was released."""
     if lease.holder is None:
         return None
     data = lease.metadata.get("holder")

@@ -251,6 +251,21 @@ _ACTIONS: dict[Action, tuple[frozenset[JobState], JobState]] = {
     Action.RESCHEDULE: (frozenset({_S.SCHEDULED, _S.PENDING}), _S.SCHEDULED),
 }
 
+_EVENTS = {
+    Action.CANCEL: "job.cancelled",
+    Action.EXPIRE: "job.cancelled",
+    Action.RETRY: "job.retried",
+    Action.APPROVE: "job.approved",
+    Action.REJECT: "job.rejected",
+    Action.RERUN: "job.rerun",
+    Action.WAKE: "job.woken",
+    Action.RUN_NOW: "job.run_now",
+    Action.RESCHEDULE: "job.rescheduled",
+}
+
+MOVE_EVENTS = frozenset(_EVENTS.values())
+"""Events that a store records with the move itself."""
+
 assert all(after in TRANSITIONS[before] for befores, after in _ACTIONS.values() for before in befores)
 
 
@@ -259,10 +274,17 @@ def expected(action: Action) -> frozenset[JobState]:
     return _ACTIONS[action][0]
 
 
-def move(job: JobRow, action: Action, reason: str | None = None, delay: timedelta = _NOW) -> Move:
+def move(
+    job: JobRow,
+    action: Action,
+    reason: str | None = None,
+    delay: timedelta = _NOW,
+    *,
+    by: str | None = None,
+) -> Move:
     """The write for an action. Raises ``IllegalTransition`` with the states that allow the action.
 
-    ``delay`` is how long a rescheduled job waits.
+    ``delay`` is how long a rescheduled job waits; ``by`` is the actor.
     """
     expect, target = _ACTIONS[action]
     if job.state not in expect:
@@ -273,7 +295,17 @@ def move(job: JobRow, action: Action, reason: str | None = None, delay: timedelt
             action=action,
         )
     restart = action in (Action.RETRY, Action.RERUN)
-    return Move(job.id, job.tenant, expect, target, reason or action.value, _within(delay), restart=restart)
+    return Move(
+        job.id,
+        job.tenant,
+        expect,
+        target,
+        reason or action.value,
+        _within(delay),
+        restart=restart,
+        event=_EVENTS[action],
+        by=by,
+    )
 
 
 def _words(states: Iterable[JobState]) -> str:

@@ -33,7 +33,7 @@ LOOK = 20_000
 
 NO_COUNT = "jobs with a text or an id suffix cannot be counted; list them page by page"
 
-UNARCHIVED = ("parent_ids", "definition_id", "schedule_id", "reference", "tag", "metadata")
+UNARCHIVED = ("parent_ids", "definition_id", "schedule_id", "flow_id", "reference", "tag", "metadata")
 """Conditions that no archive can judge: what they ask for is inside the archived document."""
 
 MAX_TEXT = 200
@@ -64,6 +64,7 @@ class JobFilter:
     definition_version: int | None = None  #: only with ``definition_id``
     schedule_id: UUID | None = None
     fire_at: datetime | None = None  #: only with ``schedule_id``
+    flow_id: UUID | None = None  #: of a flow or batch
     reference: tuple[str, str] | None = None
     tag: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
@@ -123,7 +124,7 @@ class JobFilter:
         """Whether there is a condition other than the tenant."""
         return any((
             self.states, self.tasks, self.queues, self.ids, self.correlation_id, self.parent_id, self.parent_ids, self.definition_id,
-            self.schedule_id, self.reference, self.tag, self.metadata, self.created_after, self.created_before, self.text,
+            self.schedule_id, self.flow_id, self.reference, self.tag, self.metadata, self.created_after, self.created_before, self.text,
             self.id_suffix,
         ))  # fmt: skip
 

@@ -7,7 +7,7 @@ All values are immutable. Instants are aware UTC, durations are ``timedelta``, p
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
@@ -17,6 +17,7 @@ from tidemill.domain.states import HELD, RELEASED, ExecutionState, JobState, all
 from tidemill.errors import BadFilter, IllegalTransition
 
 if TYPE_CHECKING:
+    from tidemill.domain.graph import Additions
     from tidemill.domain.records import AuditEntry
 
 DEFAULT_TENANT = "default"
@@ -52,6 +53,12 @@ class Details:
     definition_version: int | None = None
     schedule_id: UUID | None = None
     fire_at: datetime | None = None
+    flow_id: UUID | None = None  #: the flow that the job is a node of
+    node: str | None = None  #: its name in the flow
+    position: int | None = None  #: its place among the members of a map or batch
+    group_id: UUID | None = None  #: the group that counts its end, in this shard of the group's join
+    group_shard: int | None = None
+    may_fail: bool = False  #: its failure does not fail the group
 
 
 NO_DETAILS = Details()
@@ -84,6 +91,7 @@ class NewJob(NamedTuple):
     limits: tuple[str, ...] = ()
     details: Details = NO_DETAILS
     waiting: str | None = None  #: the reason why it starts in state ``waiting``; only a move releases it
+    tied: bool = False  #: the store counts its end for jobs or groups that wait for it
 
 
 class Enqueued(NamedTuple):
@@ -163,7 +171,11 @@ class Finish(NamedTuple):
     then: tuple[NewJob, ...] = ()  #: enqueued in the same transaction if the job completes
     #: Audit entries about jobs of ``then``; each is written if its job is.
     audit: tuple[tuple[UUID, AuditEntry], ...] = ()
-    keep: Keep = Keep.ALL  #: the rows that stay
+    keep: Keep = Keep.ALL  #: the rows that stay; a tied job keeps at least its own row
+    additions: Additions | None = (
+        None  #: written in the same transaction if the job completes or is suspended
+    )
+    tied: bool = False  #: a hint that the end of the job is counted; without it, the store finds out later
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +194,24 @@ class Move:
     restart: bool = False  #: attempts and crashes count from zero again
     result: str | None = None
     lets_go: bool = False  #: an ending job releases its unique key immediately, even within its window
+    event: str = ""  #: the name of the event that it is, if any, for the subscriptions that want it
+    by: str | None = None  #: the actor, for the event
 
     def __post_init__(self) -> None:
         for state in self.expect - HELD:
             _check(state, self.state)
         if self.state in HELD:
             raise IllegalTransition("only a claim gives a job to a worker", after=self.state)
+
+    @property
+    def event_name(self) -> str:
+        """The name of the event; every cancellation is one."""
+        return self.event or ("job.cancelled" if self.state is JobState.CANCELLED else "")
+
+    @property
+    def event_data(self) -> dict[str, object]:
+        """The data of the event."""
+        return {"reason": self.reason, "by": self.by}
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +349,36 @@ class JobRow:
     archived_at: datetime | None = None
     #: The archive tier of an archived job; None for a live job.
     tier: str | None = None
+
+
+def hidden_payload(job: JobRow) -> JobRow:
+    """A job without its arguments, results, metadata and messages: only their names remain."""
+    return replace(
+        job,
+        args=_HIDDEN_OBJECT,
+        result=None if job.result is None else _HIDDEN_VALUE,
+        error=None if job.error is None else ErrorInfo(job.error.type, "***"),
+        # The reason of a failure contains the message of the error.
+        reason=job.reason if job.error is None else job.error.type,
+        unique_key=None,
+        limits=(),
+        details=replace(
+            job.details,
+            metadata=dict.fromkeys(job.details.metadata, "***"),
+            headers={},
+            options={},
+        ),
+    )
+
+
+def hidden_error(execution: Execution) -> Execution:
+    """An attempt without the message of its error."""
+    if execution.error is None:
+        return execution
+    return replace(execution, error=ErrorInfo(execution.error.type, "***"), reason=execution.error.type)
+
+
+_HIDDEN_OBJECT, _HIDDEN_VALUE = '{"***":"***"}', '"***"'
 
 
 def job_of(claim: Claim, details: Details = NO_DETAILS, started_at: datetime | None = None) -> JobRow:

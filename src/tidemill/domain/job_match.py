@@ -19,6 +19,7 @@ def matches(where: JobFilter, job: JobRow) -> bool:
         and (not where.definition_id or job.details.definition_id == where.definition_id)
         and where.definition_version in (None, job.details.definition_version)
         and (not where.schedule_id or job.details.schedule_id == where.schedule_id)
+        and (not where.flow_id or job.details.flow_id == where.flow_id)
         and where.fire_at in (None, job.details.fire_at)
         and (not where.reference or job.details.reference == where.reference)
         and (not where.tag or where.tag in job.details.tags)

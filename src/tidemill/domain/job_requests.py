@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from tidemill.domain.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, DEFAULT_TIMEOUT, Details, NewJob
-from tidemill.domain.limits import key_text
+from tidemill.domain.limits import key_part
 from tidemill.domain.retry import RetryPolicy, policy_from_data, policy_to_data
 from tidemill.domain.unique import Unique
 
@@ -28,7 +28,7 @@ OPTIONS = (
 
 REFUSED = {
     "tier": "a job has no tier of its own; give it to an archive policy: App(retention=[ArchivePolicy(…, tier=…)])",
-    "notifications": "Tidemill sends no notifications yet; subscribe to events in code: @app.events.on('job.finished')",
+    "notifications": "a job has none of its own; give them to its definition, or a rule to the app: App(notices=[NoticeRule(…)])",
 }
 """Options that older releases stored without any effect, and what to use instead. Stored values still load."""
 
@@ -177,7 +177,7 @@ def limit_names(task: str, task_data: TaskData, tenant: str, args: str) -> set[s
     for limit in limits:
         parts = [str(limit["name"])] + ([tenant] if limit.get("by_tenant") else [])
         if limit.get("key") is not None:
-            parts.append(key_text(values.get(str(limit["key"]))))
+            parts.append(key_part(str(limit["key"]), values.get(str(limit["key"]))))
         names.add("/".join(parts))
     return names
 

@@ -18,6 +18,7 @@ from typing import NamedTuple, TypeGuard
 from tidemill.domain.bounds import text_flaw
 from tidemill.domain.breaker import Breaker, BreakerPhase, phase_at, reopens_at
 from tidemill.domain.lanes import Lane
+from tidemill.domain.masks import looks_secret, masked_key
 
 ENDLESS = 2**31 - 1
 """The room without a limit."""
@@ -105,6 +106,16 @@ def key_text(value: object) -> str:
     if len(text) <= LONGEST_KEY and text_flaw(text) is None:
         return text
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def key_part(key: str, value: object) -> str:
+    """The part of a name for the argument ``key``; a digest if the argument's name looks like a secret's.
+
+    >>> key_part("customer", "acme")
+    'acme'
+    """
+    text = key_text(value)
+    return masked_key(text) if looks_secret(key) else text
 
 
 def window_of(rule: Rule | None) -> timedelta | None:

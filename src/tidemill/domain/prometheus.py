@@ -1,13 +1,18 @@
-"""Metrics in Prometheus's text format (version 0.0.4)."""
+"""Metrics in Prometheus's text format (version 0.0.4), and in that of OpenMetrics (version 1.0.0)."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from itertools import accumulate
-from typing import Literal
+from typing import Literal, NamedTuple
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+OPENMETRICS = "application/openmetrics-text"
+OPENMETRICS_TYPE = f"{OPENMETRICS}; version=1.0.0; charset=utf-8"
 
 MOST_LABELS = 50
 """Label values that get their own line; the rest are summed as ``other``."""
@@ -15,6 +20,14 @@ MOST_LABELS = 50
 OTHER = "other"
 
 Labels = Mapping[str, str]
+
+
+class Exemplar(NamedTuple):
+    """One event behind a count: the id of its trace, its value, and when it happened."""
+
+    trace_id: str
+    value: float
+    at: datetime
 
 
 @dataclass(slots=True)
@@ -29,8 +42,8 @@ class Family:
     def add(self, value: float, /, **labels: str) -> None:
         self.values.append((labels, value))
 
-    def samples(self) -> Iterator[tuple[str, Labels, float]]:
-        return ((self.name, labels, value) for labels, value in self.values)
+    def samples(self) -> Iterator[Sample]:
+        return (Sample(self.name, labels, value) for labels, value in self.values)
 
 
 @dataclass(slots=True)
@@ -42,22 +55,39 @@ class Histogram:
     bounds: Sequence[float]
     values: list[tuple[Labels, Sequence[int], float]] = field(default_factory=list)
     kind: Literal["histogram"] = "histogram"
+    #: By labels; the bucket is the one that contains the value.
+    exemplars: list[tuple[Labels, Exemplar]] = field(default_factory=list)
 
     def add(self, buckets: Sequence[int], total: float, /, **labels: str) -> None:
         """Add non-cumulative bucket counts (one more than there are bounds) and the sum of the values."""
         self.values.append((labels, buckets, total))
 
-    def samples(self) -> Iterator[tuple[str, Labels, float]]:
+    def samples(self) -> Iterator[Sample]:
         for labels, buckets, total in self.values:
-            for bound, below in zip((*self.bounds, None), accumulate(buckets), strict=True):
+            examples = {
+                bisect_left(self.bounds, exemplar.value): exemplar
+                for of, exemplar in self.exemplars
+                if of == labels
+            }
+            bounds = zip((*self.bounds, None), accumulate(buckets), strict=True)
+            for number, (bound, below) in enumerate(bounds):
                 end = "+Inf" if bound is None else _number(bound)
-                yield f"{self.name}_bucket", {**labels, "le": end}, below
-            yield f"{self.name}_sum", labels, total
-            yield f"{self.name}_count", labels, sum(buckets)
+                yield Sample(f"{self.name}_bucket", {**labels, "le": end}, below, examples.get(number))
+            yield Sample(f"{self.name}_sum", labels, total)
+            yield Sample(f"{self.name}_count", labels, sum(buckets))
 
 
-def rendered(families: Iterable[Family | Histogram]) -> str:
-    r"""All metrics as text.
+class Sample(NamedTuple):
+    """One line of the text."""
+
+    name: str
+    labels: Labels
+    value: float
+    exemplar: Exemplar | None = None
+
+
+def rendered(families: Iterable[Family | Histogram], *, openmetrics: bool = False) -> str:
+    r"""All metrics as text. Only the format of OpenMetrics has exemplars.
 
     >>> depth = Family("tidemill_queue_depth", "Jobs that wait.")
     >>> depth.add(3, queue='a"b')
@@ -69,9 +99,21 @@ def rendered(families: Iterable[Family | Histogram]) -> str:
     lines: list[str] = []
     for family in families:
         help_text = family.help.replace("\\", "\\\\").replace("\n", "\\n")
-        lines += [f"# HELP {family.name} {help_text}", f"# TYPE {family.name} {family.kind}"]
-        lines += [f"{name}{_labels(labels)} {_number(value)}" for name, labels, value in family.samples()]
+        # In OpenMetrics, the samples of a counter end in _total and its family does not.
+        name = family.name.removesuffix("_total") if openmetrics else family.name
+        lines += [f"# HELP {name} {help_text}", f"# TYPE {name} {family.kind}"]
+        for sample in family.samples():
+            line = f"{sample.name}{_labels(sample.labels)} {_number(sample.value)}"
+            example = sample.exemplar if openmetrics else None
+            lines.append(line if example is None else f"{line} {_exemplar(example)}")
+    if openmetrics:
+        lines.append("# EOF")
     return "".join(f"{line}\n" for line in lines)
+
+
+def _exemplar(example: Exemplar) -> str:
+    labels = _labels({"trace_id": example.trace_id})
+    return f"# {labels} {_number(example.value)} {example.at.timestamp():.3f}"
 
 
 def combined(label: str, parts: Mapping[str, Sequence[Family | Histogram]]) -> list[Family | Histogram]:
@@ -91,11 +133,12 @@ def combined(label: str, parts: Mapping[str, Sequence[Family | Histogram]]) -> l
                 assert isinstance(known, Family)
                 known.values += [({**labels, label: name}, value) for labels, value in family.values]
             else:
-                merged = found.setdefault(family.name, replace(family, values=[]))
+                merged = found.setdefault(family.name, replace(family, values=[], exemplars=[]))
                 assert isinstance(merged, Histogram)
                 merged.values += [
                     ({**labels, label: name}, buckets, total) for labels, buckets, total in family.values
                 ]
+                merged.exemplars += [({**labels, label: name}, one) for labels, one in family.exemplars]
     return list(found.values())
 
 

@@ -19,6 +19,7 @@ from uuid import UUID
 from tidemill.domain.durations import Duration, set_durations
 from tidemill.domain.job import Details, ErrorInfo, Execution, JobRow, LogEntry, Progress
 from tidemill.domain.states import ENDED, JobState
+from tidemill.domain.streams import StreamEntry
 from tidemill.errors import BadSettings
 
 DEFAULT_AGE = timedelta(hours=720)
@@ -82,6 +83,9 @@ class Selection:
     after: Position | None = None  #: exclusive
     until: Position | None = None  #: inclusive
     limit: int = DEFAULT_BATCH
+    members: bool = (
+        False  #: with the jobs of ended flows, which otherwise leave the live tables with their flow
+    )
 
     def contains(self, state: JobState, task: str, tenant: str, position: Position) -> bool:
         """Whether a job of this tier belongs to the selection, apart from the limit."""
@@ -227,6 +231,7 @@ class RestoredJob(NamedTuple):
     job: JobRow
     executions: tuple[Execution, ...] = ()
     logs: tuple[LogEntry, ...] = ()
+    streams: tuple[StreamEntry, ...] = ()
 
 
 def believed(
@@ -260,17 +265,25 @@ def fingerprint(document: str) -> str:
 
 
 def archive_document(
-    job: JobRow, executions: Sequence[Execution], logs: Sequence[LogEntry], *, tier: str, policy: str
+    job: JobRow,
+    executions: Sequence[Execution],
+    logs: Sequence[LogEntry],
+    streams: Sequence[StreamEntry] = (),
+    *,
+    tier: str,
+    policy: str,
 ) -> ArchivedJob:
-    """The document of one ended job with its executions and logs."""
+    """The document of one ended job with its executions, logs and streams."""
     if job.finished_at is None or job.state not in ENDED:
         raise BadSettings(f"job {job.id} is {job.state}; only ended jobs are archived", id=job.id)
-    body = {
+    body: dict[str, object] = {
         "format": 1,
         "job": {name: getattr(job, name) for name in _JOB_FIELDS},
         "executions": [_fields(execution) for execution in executions],
         "logs": [_fields(entry) for entry in logs],
     }
+    if streams:
+        body["streams"] = [[entry.name, entry.number, entry.n, entry.data] for entry in streams]
     text = _ENCODER.encode(body)
     return ArchivedJob(
         id=job.id,

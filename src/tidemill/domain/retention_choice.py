@@ -54,7 +54,11 @@ def governed_by(policy: ArchivePolicy, policies: Sequence[ArchivePolicy]) -> Sel
             ):
                 rivals.append(other)
     return Selection(
-        policy.selector, policy.from_tier, tuple(other.selector for other in rivals), limit=policy.batch
+        policy.selector,
+        policy.from_tier,
+        tuple(other.selector for other in rivals),
+        limit=policy.batch,
+        members=not policy.delete_from_source,
     )
 
 

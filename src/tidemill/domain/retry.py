@@ -6,14 +6,17 @@ which spreads the delay over ±``policy.jitter``. The cap applies to every polic
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from tidemill.domain.bounds import LONGEST, check_attempts, span_words
 from tidemill.domain.durations import Duration, set_durations
 from tidemill.errors import BadSettings
+
+P = TypeVar("P")
 
 _ZERO = timedelta(0)
 _DEFAULT_CAP = timedelta(seconds=300)
@@ -106,12 +109,29 @@ class Fixed:
         return _spread(self.wait, self.jitter, jitter, self.cap)
 
 
+def _accept_initial(policy: type[P]) -> type[P]:
+    """Let a policy accept ``initial=``, the former name of ``wait``."""
+    given: Callable[..., None] = policy.__init__
+
+    @wraps(given)
+    def accept(self: P, *args: Any, **options: Any) -> None:
+        if "initial" in options:
+            if "wait" in options:
+                raise TypeError(f"{policy.__name__}: wait and initial are the same option; give wait only")
+            options["wait"] = options.pop("initial")
+        given(self, *args, **options)
+
+    setattr(policy, "__init__", accept)  # noqa: B010  (a type checker refuses the assignment)
+    return policy
+
+
+@_accept_initial
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """Linearly growing delays: initial × attempt."""
+    """Linearly growing delays: wait × attempt."""
 
     max_attempts: int = 4
-    initial: timedelta = timedelta(seconds=5)
+    wait: timedelta = timedelta(seconds=5)
     jitter: float = 0.0
     cap: timedelta | None = _DEFAULT_CAP
 
@@ -120,22 +140,23 @@ class Linear:
         def __init__(
             self,
             max_attempts: int = 4,
-            initial: Duration = ...,
+            wait: Duration = ...,
             jitter: float = 0.0,
             cap: Duration | None = ...,
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        set_durations(self, "Linear", initial=self.initial, cap=self.cap)
-        _check("Linear", self.max_attempts, self.jitter, self.cap, self.initial)
+        set_durations(self, "Linear", wait=self.wait, cap=self.cap)
+        _check("Linear", self.max_attempts, self.jitter, self.cap, self.wait)
 
     def delay(self, attempt: int, jitter: float) -> timedelta:
-        return _spread(_grown(self.initial, float(max(attempt, 1)), self.cap), self.jitter, jitter, self.cap)
+        return _spread(_grown(self.wait, float(max(attempt, 1)), self.cap), self.jitter, jitter, self.cap)
 
 
+@_accept_initial
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """Exponentially growing delays: initial × factor^(attempt − 1), at most the cap.
+    """Exponentially growing delays: wait × factor^(attempt − 1), at most the cap.
 
     >>> policy = Exponential(jitter=0)
     >>> [policy.delay(attempt, 0.0).seconds for attempt in (1, 2, 3, 10)]
@@ -143,7 +164,7 @@ class Exponential:
     """
 
     max_attempts: int = 4
-    initial: timedelta = timedelta(seconds=5)
+    wait: timedelta = timedelta(seconds=5)
     factor: float = 2.0
     jitter: float = 0.5
     cap: timedelta | None = _DEFAULT_CAP
@@ -153,15 +174,15 @@ class Exponential:
         def __init__(
             self,
             max_attempts: int = 4,
-            initial: Duration = ...,
+            wait: Duration = ...,
             factor: float = 2.0,
             jitter: float = 0.5,
             cap: Duration | None = ...,
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        set_durations(self, "Exponential", initial=self.initial, cap=self.cap)
-        _check("Exponential", self.max_attempts, self.jitter, self.cap, self.initial)
+        set_durations(self, "Exponential", wait=self.wait, cap=self.cap)
+        _check("Exponential", self.max_attempts, self.jitter, self.cap, self.wait)
         if not 1.0 <= self.factor < float("inf"):
             raise BadSettings(
                 f"Exponential: factor is {self.factor}; it must be a number of 1 or more", factor=self.factor
@@ -172,7 +193,7 @@ class Exponential:
             growth = self.factor ** (max(attempt, 1) - 1)
         except OverflowError:
             growth = float("inf")
-        return _spread(_grown(self.initial, growth, self.cap), self.jitter, jitter, self.cap)
+        return _spread(_grown(self.wait, growth, self.cap), self.jitter, jitter, self.cap)
 
 
 def _grown(initial: timedelta, growth: float, cap: timedelta | None) -> timedelta:
@@ -194,9 +215,9 @@ PRESETS: dict[str, RetryPolicy] = {
     "exponential_5s": Exponential(max_attempts=3, jitter=0.0),
     "linear_5s": Linear(),
     "fixed_60s": Fixed(),
-    "linear_30s": Linear(initial=_30S),
-    "exponential_30s": Exponential(initial=_30S, jitter=0.0),
-    "exponential_30s_jitter": Exponential(initial=_30S, jitter=0.5),
+    "linear_30s": Linear(wait=_30S),
+    "exponential_30s": Exponential(wait=_30S, jitter=0.0),
+    "exponential_30s_jitter": Exponential(wait=_30S, jitter=0.5),
 }
 """Policies by name, for settings files and stored definitions."""
 
@@ -217,7 +238,8 @@ _KINDS: dict[str, type] = {
     "linear": Linear,
     "exponential": Exponential,
 }
-_TIMES = frozenset({"wait", "initial", "cap"})
+_GROWING = ("linear", "exponential")
+_TIMES = frozenset({"wait", "cap"})
 
 
 def policy_to_data(policy: RetryPolicy) -> dict[str, object] | None:
@@ -229,6 +251,10 @@ def policy_to_data(policy: RetryPolicy) -> dict[str, object] | None:
                 value = getattr(policy, name)
                 # Stored delays are limited to LONGEST, because longer ones could not be read back.
                 fields[name] = min(value, LONGEST).total_seconds() if isinstance(value, timedelta) else value
+            if (
+                kind in _GROWING
+            ):  # the stored name is older than the option's, and workers of earlier releases read it
+                fields["initial"] = fields.pop("wait")
             return fields
     return None
 
@@ -245,9 +271,9 @@ def policy_words(policy: RetryPolicy) -> str:
         case Fixed():
             waits = f"waits of {span_words(policy.wait)}"
         case Linear():
-            waits = f"waits of {span_words(policy.initial)} × the attempt"
+            waits = f"waits of {span_words(policy.wait)} × the attempt"
         case Exponential():
-            waits = f"waits from {span_words(policy.initial)}, × {policy.factor:g} each time"
+            waits = f"waits from {span_words(policy.wait)}, × {policy.factor:g} each time"
         case _:
             return f"{policy.max_attempts} attempts, {type(policy).__name__}"
     cap = "" if policy.cap is None else f", at most {span_words(policy.cap)}"
@@ -265,6 +291,8 @@ def policy_from_data(data: Mapping[str, object]) -> RetryPolicy:
     kind = _KINDS.get(str(fields.pop("kind", "")))
     if kind is None:
         raise BadSettings(f"{data!r} is not a stored retry policy")
+    if "initial" in fields:
+        fields["wait"] = fields.pop("initial")
     for name in _TIMES & fields.keys():
         seconds = fields[name]
         fields[name] = None if seconds is None else timedelta(seconds=float(str(seconds)))

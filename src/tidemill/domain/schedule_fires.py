@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -34,6 +34,9 @@ from tidemill.domain.schedules import CLUSTER_KEY, ActiveJob, Advance, Definitio
 from tidemill.domain.triggers.base import Trigger, trigger_from_data
 from tidemill.domain.zones import zone_of
 from tidemill.errors import BadSchedule, TidemillError
+
+if TYPE_CHECKING:
+    from tidemill.domain.reactions import OccurrenceKey
 
 PUT_OFF = timedelta(seconds=60)
 """Postponement of an unreadable schedule; within this time its fires still count as on time."""
@@ -88,6 +91,8 @@ class FirePlan(NamedTuple):
     jobs: tuple[NewJob, ...] = ()
     cancels: tuple[ActiveJob, ...] = ()
     broken: str | None = None
+    #: The occurrences that a reactive schedule no longer needs after this.
+    used: tuple[OccurrenceKey, ...] = ()
 
     def without(self, held: Mapping[UUID, UUID]) -> FirePlan:
         """The same plan with the fires of these jobs skipped, because another job holds their unique key."""
@@ -172,7 +177,9 @@ def plan(
     try:
         rules = read_rules(schedule)
         due = rules.missed(_counted(schedule, rules, now), now)
-        found = _Look(schedule, definition, task_data, new_id, rules, busy=busy).fires(due, active, parked)
+        found = Evaluation(schedule, definition, task_data, new_id, rules, busy=busy).fires(
+            due, active, parked
+        )
         following = rules.next_after(now)
     except _UNREADABLE as error:
         return FirePlan(schedule, _advance(schedule, schedule.last_fire_at, now + PUT_OFF), broken=str(error))
@@ -203,7 +210,9 @@ def plan_here(
     try:
         rules = read_rules(schedule)
         due = rules.missed(_counted_here(schedule, rules, last, now), now)
-        found = _Look(schedule, definition, task_data, new_id, rules, node, now).fires(due, active, parked)
+        found = Evaluation(schedule, definition, task_data, new_id, rules, node, now).fires(
+            due, active, parked
+        )
         following = rules.next_after(now)
     except _UNREADABLE as error:
         return FirePlan(schedule, stays, broken=str(error)), now + PUT_OFF
@@ -343,7 +352,7 @@ def _jitter(schedule: ScheduleRow, fire_at: datetime) -> timedelta:
     return timedelta(seconds=float(seconds) * int.from_bytes(digest[:8]) / 2**64)
 
 
-class _Look(NamedTuple):
+class Evaluation(NamedTuple):
     """The evaluation of one schedule."""
 
     schedule: ScheduleRow
@@ -354,6 +363,9 @@ class _Look(NamedTuple):
     node: str | None = None
     now: datetime | None = None
     busy: str | None = None
+    #: Of reactive schedules: the arguments that each fire adds, and the instant from which its job is due.
+    arguments: Mapping[datetime, Mapping[str, object]] = {}
+    runs_at: datetime | None = None
 
     def fires(self, due: Catchup, active: Sequence[ActiveJob], parked: Collection[UUID]) -> FirePlan:
         """The due fires, judged in order; the caller fills in the schedule's advance."""
@@ -386,7 +398,10 @@ class _Look(NamedTuple):
         return FirePlan(self.schedule, nowhere, tuple(fires), tuple(jobs), tuple(cancels))
 
     def _job(self, fire: Fire, waiting: str | None) -> NewJob:
-        job = fire_job(self.schedule, self.definition, self.task_data, fire.at, self.new_id())
+        job = fire_job(self._for(fire), self.definition, self.task_data, fire.at, self.new_id())
+        if self.runs_at is not None:
+            jitter = _jitter(self.schedule, fire.at)
+            job = job._replace(run_at=self.runs_at + jitter if jitter else None)
         if self.node is not None and self.now is not None:
             following = self.rules.next_after(fire.at)
             beyond = None if following is None else self.rules.next_after(following)
@@ -394,6 +409,13 @@ class _Look(NamedTuple):
             expires_at = job.expires_at or max(beyond or least, least)
             job = addressed(job, self.definition, self.node)._replace(expires_at=expires_at)
         return job if waiting is None else job._replace(waiting=waiting)
+
+    def _for(self, fire: Fire) -> ScheduleRow:
+        """The schedule with the arguments of one fire."""
+        given = self.arguments.get(fire.at)
+        if not given:
+            return self.schedule
+        return replace(self.schedule, args=json.dumps({**json.loads(self.schedule.args), **given}))
 
     def _fired(self, at: datetime, job_id: UUID, reason: str | None) -> Fired:
         key = CLUSTER_KEY if self.node is None else self.node

@@ -17,13 +17,14 @@ from tidemill.domain.triggers.base import Trigger, trigger_from_data
 from tidemill.domain.triggers.cron import Cron
 from tidemill.domain.triggers.daily import Daily, Monthly, MonthlyBusinessDay, Weekly
 from tidemill.domain.triggers.every import Every, Manual, Once
+from tidemill.domain.triggers.reactive import After, On, ReactiveTrigger
 from tidemill.domain.triggers.timeline import FixedTimes
 from tidemill.domain.zones import zone_of
 from tidemill.errors import BadSchedule
 
 __all__ = [
-    "GRACE", "MOST_ON_TIME", "All", "Catchup", "Cron", "Daily", "Every", "Fire", "Manual", "Misfire", "Monthly",
-    "MonthlyBusinessDay", "Once", "Overlap", "Overlapping", "Trigger", "Weekly", "check_misfire", "check_overlap",
+    "GRACE", "MOST_ON_TIME", "After", "All", "Catchup", "Cron", "Daily", "Every", "Fire", "Manual", "Misfire", "Monthly",
+    "MonthlyBusinessDay", "On", "Once", "Overlap", "Overlapping", "Trigger", "Weekly", "check_misfire", "check_overlap",
     "counted_from", "first_fire", "misfire_from_data", "misfire_to_data", "missed", "overlapping", "trigger_from_data",
 ]  # fmt: skip
 
@@ -190,10 +191,10 @@ def first_fire(
 ) -> datetime | None:
     """The first fire of a schedule that is about to be saved. Refuses a schedule without a fire within five years.
 
-    Trigger, zone, calendar and exclusion may each be valid and together exclude every day. None only for ``Manual``.
+    Trigger, zone, calendar and exclusion may each be valid and together exclude every day. None only for ``Manual``, ``After`` and ``On``.
     """
     first = trigger.next_after(after, timezone, calendar, exclude)
-    if isinstance(trigger, Manual):
+    if isinstance(trigger, Manual | ReactiveTrigger):
         return None
     if first is None or first - after > LONGEST_WAIT:
         if isinstance(trigger, Once) and first is None and trigger.at <= after:

@@ -49,19 +49,21 @@ RELEASED = frozenset({_S.PENDING, _S.SCHEDULED, _S.WAITING})
 """States of a job that runs again without the decision of a person."""
 
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
-    _S.SCHEDULED: frozenset({_S.PENDING, _S.SCHEDULED, _S.CANCELLED}),
-    _S.PENDING: frozenset({_S.CLAIMED, _S.RUNNING, _S.SCHEDULED, _S.CANCELLED}),
+    # To completed without an execution: an operator skips a node of a flow.
+    _S.SCHEDULED: frozenset({_S.PENDING, _S.SCHEDULED, _S.COMPLETED, _S.CANCELLED}),
+    _S.PENDING: frozenset({_S.CLAIMED, _S.RUNNING, _S.SCHEDULED, _S.COMPLETED, _S.CANCELLED}),
     _S.CLAIMED: frozenset(
         {_S.RUNNING, _S.PENDING, _S.SCHEDULED, _S.REVIEW_NEEDED, _S.FAILED, _S.CANCELLED, _S.DEAD_LETTERED}
     ),
     _S.RUNNING: frozenset(JobState) - {_S.CLAIMED, _S.RUNNING},
-    _S.WAITING: frozenset({_S.PENDING, _S.SCHEDULED, _S.FAILED, _S.CANCELLED}),
+    _S.WAITING: frozenset({_S.PENDING, _S.SCHEDULED, _S.COMPLETED, _S.FAILED, _S.CANCELLED}),
     _S.REVIEW_NEEDED: frozenset({_S.PENDING, _S.COMPLETED, _S.FAILED, _S.CANCELLED}),
-    _S.COMPLETED: frozenset(),
-    _S.FAILED: frozenset({_S.PENDING}),
-    _S.TIMED_OUT: frozenset({_S.PENDING}),
-    _S.CANCELLED: frozenset({_S.PENDING}),
-    _S.DEAD_LETTERED: frozenset({_S.PENDING}),
+    # Only a retry of a flow runs completed nodes again, or lets ended ones wait again.
+    _S.COMPLETED: frozenset({_S.PENDING, _S.WAITING}),
+    _S.FAILED: frozenset({_S.PENDING, _S.WAITING}),
+    _S.TIMED_OUT: frozenset({_S.PENDING, _S.WAITING}),
+    _S.CANCELLED: frozenset({_S.PENDING, _S.WAITING}),
+    _S.DEAD_LETTERED: frozenset({_S.PENDING, _S.WAITING}),
 }
 """Every allowed transition. Any other one is a defect."""
 
@@ -69,7 +71,7 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 def allowed(before: JobState, after: JobState) -> bool:
     """Whether a job may go from one state to the other.
 
-    >>> allowed(JobState.PENDING, JobState.COMPLETED)
+    >>> allowed(JobState.COMPLETED, JobState.RUNNING)
     False
     """
     return after in TRANSITIONS[before]

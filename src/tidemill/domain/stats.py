@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 from uuid import UUID
 
 from tidemill.domain.bounds import LONGEST
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.rollups import JobTimes, RollupScope, floored, step_of, times_of
 from tidemill.domain.states import JobState
 from tidemill.errors import BadFilter
 
@@ -22,16 +24,10 @@ FAILURES = frozenset({JobState.FAILED, JobState.TIMED_OUT, JobState.DEAD_LETTERE
 """States that count as failures; a cancelled job did not fail."""
 
 LOOK = 30_000
-"""Maximum number of ended jobs that one query reads."""
+"""Maximum number of live jobs that are counted by task."""
 
-LOOK_AT_FAILURES = 10_000
-"""Maximum number of failures that one query reads; their rows are long."""
-
-LOOK_AT_TIMES = 1_000_000
-"""Maximum number of ended jobs that a series counts by end time alone, from the index."""
-
-SAMPLES = 100
-"""Number of jobs per step of a series whose durations are read."""
+LATEST = 100
+"""Number of the latest ended jobs of a task that are listed."""
 
 MESSAGE = 200
 """Characters of an error message that are shown and compared."""
@@ -65,28 +61,33 @@ class EndedGroup(NamedTuple):
     longest: timedelta
     lag: timedelta  #: from its due time until its start
     longest_lag: timedelta
-    tenants: int
+    tenants: int  #: 0 when grouped by state
     last_at: datetime
 
 
+def scope_of(group: Group, tenant: str) -> RollupScope:
+    """The scope of the rollups that are counted by a property: the smallest one that has it."""
+    if group is Group.WORKER:
+        return RollupScope.WORKER
+    return RollupScope.TOTAL if group is Group.STATE and tenant == ALL_TENANTS else RollupScope.DETAIL
+
+
 class EndedGroups(NamedTuple):
-    """Ended jobs by group, largest first. If the window has too many jobs, only the latest ones are counted."""
+    """Ended jobs by group, largest first."""
 
     rows: list[EndedGroup]
-    since_at: datetime  #: all jobs that ended since then are counted
-    sampled: bool  #: whether a part of the window is missing
+    since_at: datetime  #: the start of the window; all jobs that ended since then are counted
 
 
 class SeriesStep(NamedTuple):
-    """One step of a series: the number of ended jobs, and run times and lags of a sample of them."""
+    """One step of a series: the number of ended jobs, and their run times and waits."""
 
     at: datetime
     total: int
     completed: int
     failed: int
     cancelled: int
-    run_times: tuple[timedelta, ...]
-    lags: tuple[timedelta, ...]
+    times: JobTimes
 
 
 class Series(NamedTuple):
@@ -95,7 +96,6 @@ class Series(NamedTuple):
     slots: list[SeriesStep]
     step: timedelta
     since_at: datetime
-    sampled: bool
 
 
 class FailedJob(NamedTuple):
@@ -171,6 +171,15 @@ class UnfinishedCounts(NamedTuple):
     sampled: bool  #: whether there were more jobs than were counted
 
 
+class DeclaredCounts(NamedTuple):
+    """The number of definitions and schedules, enabled and disabled."""
+
+    definitions: int
+    disabled_definitions: int
+    schedules: int
+    disabled_schedules: int
+
+
 class Holder(NamedTuple):
     """The number of jobs that one worker holds."""
 
@@ -205,19 +214,6 @@ def mean(total: timedelta, number: int) -> timedelta | None:
     datetime.timedelta(seconds=3)
     """
     return total / number if number else None
-
-
-def quantile(values: Sequence[timedelta], share: float) -> timedelta | None:
-    """The smallest value that at least this share of the values does not exceed; None if there are no values.
-
-    >>> quantile([timedelta(seconds=n) for n in (4, 1, 3, 2)], 0.5)
-    datetime.timedelta(seconds=2)
-    """
-    if not values:
-        return None
-    ordered = sorted(values)
-    place = -(-len(ordered) * share // 1)  # rounded up
-    return ordered[max(int(place), 1) - 1]
 
 
 def span_of(later: datetime | None, earlier: datetime | None) -> timedelta | None:
@@ -302,7 +298,6 @@ def error_groups(troubles: Iterable[FailedJob], limit: int) -> list[ErrorGroup]:
 
 # Steps --------------------------------------------------------------------------------------------------------------
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_STEPS = 2_000
 
 
@@ -315,10 +310,14 @@ def check_reach(name: str, span: timedelta) -> None:
         raise BadFilter(f"{name} is {span}; the longest duration is a hundred years", field=name)
 
 
-def steps_of(now: datetime, window: timedelta, step: timedelta) -> list[datetime]:
-    """The start of each step of a series; the last step contains now.
+def steps_of(now: datetime, window: timedelta, step: timedelta) -> tuple[list[datetime], timedelta]:
+    """The start of each step of a series, and the length of a step; the last step contains now.
 
-    >>> [at.minute for at in steps_of(datetime(2026, 1, 1, 12, 5, 9, tzinfo=UTC), timedelta(minutes=3), timedelta(minutes=1))]
+    A step is a multiple of the window's unit.
+
+    >>> from datetime import UTC
+    >>> now, minute = datetime(2026, 1, 1, 12, 5, 9, tzinfo=UTC), timedelta(minutes=1)
+    >>> [at.minute for at in steps_of(now, 3 * minute, minute)[0]]
     [3, 4, 5]
     """
     check_reach("window", window)
@@ -328,12 +327,48 @@ def steps_of(now: datetime, window: timedelta, step: timedelta) -> list[datetime
         raise BadFilter(
             f"a series of {window} in steps of {step}: give 1 to {MOST_STEPS} steps", steps=number
         )
-    last = _EPOCH + (now - _EPOCH) // step * step
-    return [last - step * back for back in range(number - 1, -1, -1)]
+    step = step_of(window, step)
+    last = floored(now, step)
+    return [last - step * back for back in range(-(-window // step) - 1, -1, -1)], step
 
 
-def whole_from(steps: Sequence[datetime], step: timedelta, first: datetime | None, sampled: bool) -> datetime:
-    """The first step with complete counts: if the data is sampled, the step after the first job read, or the last step."""
-    if not sampled or first is None:
-        return steps[0]
-    return min(first + step, steps[-1])
+class OutcomeCounts(NamedTuple):
+    """Ended jobs by outcome."""
+
+    completed: int
+    failed: int
+    cancelled: int
+
+
+def outcomes_of(states: Mapping[JobState, int]) -> OutcomeCounts:
+    """Count ended jobs by outcome, from their number in each state."""
+    return OutcomeCounts(
+        states.get(JobState.COMPLETED, 0),
+        sum(states.get(state, 0) for state in FAILURES),
+        states.get(JobState.CANCELLED, 0),
+    )
+
+
+def series_of(
+    steps: list[datetime],
+    step: timedelta,
+    counts: Iterable[tuple[datetime, str, int]],
+    times: Iterable[tuple[datetime, str, int, int, int]],
+) -> Series:
+    """A series, from the jobs of each step and state, and from the jobs and microseconds of each step, measure and bucket."""
+    jobs: dict[datetime, dict[JobState, int]] = {at: {} for at in steps}
+    for at, state, number in counts:
+        jobs[at][JobState(state)] = number
+    measured: dict[datetime, list[tuple[str, int, int, int]]] = {at: [] for at in steps}
+    for at, measure, bucket, number, time in times:
+        measured[at].append((measure, bucket, number, time))
+    slots = [
+        SeriesStep(
+            at,
+            sum(states.values()),
+            *outcomes_of(states),
+            times_of(measured[at]),
+        )
+        for at, states in jobs.items()
+    ]
+    return Series(slots, step, steps[0])

@@ -9,7 +9,7 @@ TRACEPARENT = "traceparent"
 TRACESTATE = "tracestate"
 
 MOST_STATE = 512
-"""Characters of ``tracestate`` that are kept; the standard asks for at least so many."""
+"""Characters of ``tracestate`` that are kept: the minimum of the standard."""
 
 _FORM = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.{0,200})?")
 

@@ -1,8 +1,8 @@
-"""The part of the store contract for API keys and the audit log.
+"""The part of the store contract for API keys, sign-in sessions and the audit log.
 
 The store keeps a key's hash; the domain compares secrets.
 
-18. **A key is written once.** Only its revocation changes it, and that only once.
+18. **A key is written once.** Only its revocation changes it, and that only once. The same holds for a session and its end.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from datetime import datetime
 
 from tidemill.domain.access import Key
 from tidemill.domain.records import AuditEntry, AuditRecord
+from tidemill.domain.sessions import StoredSession
 
 
 class AuditStore(ABC):
@@ -39,6 +40,10 @@ class AuditStore(ABC):
         person, action or subject. A page holds 1 to 1,000; any other ``limit`` raises ``BadFilter``.
         """
 
+    @abstractmethod
+    def audit_gaps(self) -> list[str]:
+        """The names of the triggers that should protect the audit log but are missing, disabled or changed."""
+
 
 class KeyStore(ABC):
     """API keys."""
@@ -54,3 +59,24 @@ class KeyStore(ABC):
     @abstractmethod
     def revoke_keys(self, ids: Collection[str], *, now: datetime | None = None) -> frozenset[str]:
         """Revoke keys as of now. Returns those that were not revoked before."""
+
+
+class SessionStore(ABC):
+    """Sign-in sessions."""
+
+    @abstractmethod
+    def put_sessions(
+        self, sessions: Sequence[StoredSession], *, now: datetime | None = None
+    ) -> frozenset[str]:
+        """Delete expired sessions, then insert new ones, created now and not ended.
+
+        Returns the lost ids: those that exist, and those whose ``single_use`` another stored session has.
+        """
+
+    @abstractmethod
+    def sessions(self, ids: Collection[str] | None = None) -> list[StoredSession]:
+        """The sessions with these ids, or all of them, by creation and id, including ended and expired ones."""
+
+    @abstractmethod
+    def end_sessions(self, ids: Collection[str], *, now: datetime | None = None) -> frozenset[str]:
+        """End sessions as of now. Returns those that had not ended before."""

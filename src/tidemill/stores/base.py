@@ -6,14 +6,16 @@ The conformance suite (``tidemill.testing.conformance``) checks these laws on ev
     one transaction, and returns what it changed. It never retries a job, judges an expiry or picks a policy: those decisions
     arrive as arguments (``Transition``, ``Move``, ``Lane``). If a decision depends on something that only the row contains, such as
     a late cancel request, the arguments contain the outcome of each case (``Transition.on_cancel``).
-2.  **Fenced verbs** (``start``, ``report``, ``log``, ``save_checkpoints``, ``finish``, ``step``) are keyed by job id, token and
+2.  **Fenced verbs** (``start``, ``report``, ``log``, ``save_checkpoints``, ``record_steps``, ``write_streams``,
+    ``finish``, ``step``) are keyed by job id, token and
     worker, and write only while that worker holds the job with that token. They return the ids that were **lost**: the store
     wrote nothing for those, and the caller must report it and stop. The token rises by exactly one with each claim and never
     falls. A database that goes back in time (a promoted standby that lagged, a restored backup) may issue a token twice; the
     worker then distinguishes the two claims. Every verb that returns claims sets ``Claim.worker``.
 3.  **Verbs of people and duties** (``move``, ``change``, ``request_cancel``, ``delete``, ``forget``) are keyed by id, tenant and expected
     state, and return the ids that **changed**.
-4.  **The attempt is counted when the job is claimed.** A transition with ``refund`` undoes that; ``crashed`` counts a crash.
+4.  **The attempt is counted when the job is claimed.** A transition with ``refund`` undoes that; ``crashed`` counts a crash. A job
+    that is suspended counts attempts and crashes from zero again.
 5.  **A job is in one place.** The table that holds its row is its state; a job never has two rows.
 6.  **An execution is recorded exactly once**: the one that ended the job with the job, every other one as its own row
     (also when an ended job is reopened). A job that ended without being held has no execution for that end. A finish that
@@ -34,7 +36,10 @@ The conformance suite (``tidemill.testing.conformance``) checks these laws on ev
 
 Laws 15 to 17 (definitions, schedules and fires) are in ``stores.schedules``, law 18 (keys) with the audit in ``stores.access``,
 laws 19 to 21 (limits) in ``stores.limits``, laws 22 and 23 (statistics) in ``stores.stats``, law 24 (deployments) in
-``stores.schedules``, and law 25 (large values) in ``stores.blobs``.
+``stores.schedules``, law 25 (large values) in ``stores.blobs``, laws 27 and 32 (signals, and wake-ups of suspended jobs) in
+``stores.signals``, law 28 (steps) in ``stores.steps``, laws 26, 29 to 31, 33 and 34 (workflows) in ``stores.flows``, laws
+35 and 36 (recorded events and alerts) in ``stores.job_events``, law 37 (occurrences) in ``stores.occurrences``, and law 38
+(streams) in ``stores.streams``.
 
 Batches may be empty, and then nothing happens. Duplicate ids in one batch, and duplicate lanes in one claim, are caller errors.
 """
@@ -64,17 +69,32 @@ from tidemill.domain.job import (
     ProgressReport,
 )
 from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
+from tidemill.domain.log_search import FoundLine, LogFilter
 from tidemill.domain.states import JobState
-from tidemill.stores.access import AuditStore, KeyStore
+from tidemill.stores.access import AuditStore, KeyStore, SessionStore
 from tidemill.stores.archive import ArchiveStore
 from tidemill.stores.archive_control import ArchiveControlStore
 from tidemill.stores.archive_files import ArchiveFileStore
 from tidemill.stores.blobs import BlobStore
+from tidemill.stores.flows import (
+    ArchivedFlowStore,
+    FlowArchive,
+    FlowQueries,
+    FlowStats,
+    FlowStore,
+    NodeResults,
+)
+from tidemill.stores.job_events import AlertStore, JobEventStore
 from tidemill.stores.limits import LimitRuleStore, LimitStore
+from tidemill.stores.occurrences import OccurrenceStore
 from tidemill.stores.schedules import DefinitionStore, FireStore, ReleaseStore, ScheduleStore
+from tidemill.stores.seals import SealStore
 from tidemill.stores.settings import SettingsStore
-from tidemill.stores.stats import OccupancyStore, StatsStore
+from tidemill.stores.signals import EventStore, SignalStore
+from tidemill.stores.stats import OccupancyStore, RollupStore, StatsStore
 from tidemill.stores.step_pipeline import StepPipeline
+from tidemill.stores.steps import StepStore
+from tidemill.stores.streams import StreamStore
 
 
 class Promoted(NamedTuple):
@@ -167,8 +187,13 @@ class LifecycleStore(ABC):
         """
 
     @abstractmethod
-    def start(self, claims: Sequence[Claim], *, now: datetime | None = None) -> frozenset[UUID]:
-        """Change ``claimed`` jobs to ``running``; no effect on a running one. Returns the lost ids."""
+    def start(
+        self, claims: Sequence[Claim], ages: Sequence[float] | None = None, *, now: datetime | None = None
+    ) -> frozenset[UUID]:
+        """Change ``claimed`` jobs to ``running``; no effect on a running one. Returns the lost ids.
+
+        ``ages`` are the seconds since each job began, by the worker's monotonic clock: ``started_at`` is now − age.
+        """
 
     @abstractmethod
     def report(self, reports: Sequence[ProgressReport], *, now: datetime | None = None) -> frozenset[UUID]:
@@ -189,7 +214,10 @@ class LifecycleStore(ABC):
 
         ``keep`` decides which rows stay: ``ALL``; ``LAST`` deletes the rows of earlier executions; ``NOTHING``, for a job that
         completes, deletes the job with all its records instead of moving it. Limits, follow-up jobs and the windows of unique
-        keys are not affected.
+        keys are not affected. A tied job keeps its row in any case: its flow needs it.
+
+        The end of a tied job is counted, and ``additions`` are written, as laws 26, 33 and 34 say. ``JobExists``, ``JobNotFound`` or
+        ``WaitCycle`` for one of them undoes the whole batch.
         """
 
     @abstractmethod
@@ -275,6 +303,14 @@ class JobQueries(ABC):
         ``levels`` restricts them to these levels.
         """
 
+    @abstractmethod
+    def search_logs(self, where: LogFilter, *, limit: int = 100, after: str | None = None) -> Page[FoundLine]:
+        """One page of the matching log lines of all jobs, newest first; lines of one instant by position.
+
+        A search for a text, tasks or a tenant scans ``where.look`` lines that match the other conditions. A page may
+        therefore hold fewer lines than ``limit``, or none, and still have a cursor.
+        """
+
 
 class RecordStore(ABC):
     """Records of jobs: logs and checkpoints."""
@@ -337,7 +373,7 @@ class WorkerStore(ABC):
 
 
 class RecoveryStore(ABC):
-    """What duties find after workers: jobs without a worker, jobs past their timeout, and rows that are no longer needed."""
+    """Rows that duties clean up after workers: jobs without a worker, jobs past their timeout, and rows that are no longer needed."""
 
     @abstractmethod
     def orphans(self, limit: int) -> list[Claim]:
@@ -420,6 +456,8 @@ class SchemaStore(ABC):
 
 
 class Store(
+    JobEventStore,
+    SettingsStore,
     LifecycleStore,
     ControlStore,
     JobQueries,
@@ -427,7 +465,6 @@ class Store(
     WorkerStore,
     RecoveryStore,
     LeaseStore,
-    SettingsStore,
     ArchiveStore,
     ArchiveFileStore,
     ArchiveControlStore,
@@ -438,10 +475,25 @@ class Store(
     LimitStore,
     AuditStore,
     KeyStore,
+    SessionStore,
     StatsStore,
+    RollupStore,
     OccupancyStore,
     ReleaseStore,
     BlobStore,
+    FlowStore,
+    FlowQueries,
+    NodeResults,
+    FlowArchive,
+    FlowStats,
+    ArchivedFlowStore,
+    StepStore,
+    StreamStore,
+    SignalStore,
+    EventStore,
+    AlertStore,
+    OccurrenceStore,
+    SealStore,
     SchemaStore,
 ):
     """A job store."""

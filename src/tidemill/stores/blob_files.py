@@ -19,6 +19,7 @@ from tidemill.errors import BadSettings, StoreUnavailable
 
 _OPTIONS = ("endpoint", "region")
 _CHUNK = 4 * 1024 * 1024
+_UPLOAD_PART = 8 * 2**20  # S3 refuses parts below 5 MiB, except the last one
 
 
 def check_place(url: str) -> str:
@@ -47,7 +48,7 @@ def write_object(place: str, key: BlobKey, parts: Iterable[str]) -> None:
     """Write one object; an existing one is replaced."""
     put, bucket = _library().put, _bucket(place)
     with _Translated(place):
-        put(bucket, _name(key), (part.encode() for part in parts), chunk_size=_CHUNK, max_concurrency=1)
+        put(bucket, _name(key), (part.encode() for part in parts), chunk_size=_UPLOAD_PART, max_concurrency=1)
         if place.startswith("file:"):
             _sync(_folder(place) / _name(key))
 

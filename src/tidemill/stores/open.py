@@ -12,6 +12,16 @@ from tidemill.clock import Clock, SystemClock
 from tidemill.errors import BadSettings
 from tidemill.stores.base import Store
 
+
+class Detached:
+    """Whether this process has no store: it runs a job that its worker keeps away from the store.
+
+    Every address then opens a store in memory. It is made to refuse all calls once the app is imported.
+    """
+
+    on = False
+
+
 _KINDS = "memory://, sqlite:///file.db, postgresql://user@host/database"
 
 
@@ -27,6 +37,8 @@ def open_store(url: str, *, clock: Clock | None = None, migrate: bool = False) -
     clock = clock or SystemClock()
     url = without_driver(url)
     scheme = url.partition("://")[0].lower() if "://" in url else ""
+    if Detached.on and scheme in ("sqlite", "postgresql", "postgres"):
+        scheme = "memory"
     match scheme:
         case "memory":
             from tidemill.stores.memory import MemoryStore

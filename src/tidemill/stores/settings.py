@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tidemill.domain.limits import Rule
 from tidemill.domain.records import Pause, PauseKind, Setting
+from tidemill.stores.subscription_cache import SubscriptionCache
 
 
 class RuntimeState(NamedTuple):
@@ -19,7 +20,7 @@ class RuntimeState(NamedTuple):
     rules: list[Rule]
 
 
-class SettingsStore(ABC):
+class SettingsStore(SubscriptionCache, ABC):
     """Worker configuration and pauses."""
 
     @abstractmethod

@@ -1,8 +1,8 @@
-"""The statistics part of the store contract: bounded reads.
+"""The statistics part of the store contract.
 
-22. **A query about the past reads a bounded number of jobs**, the latest to end; the tenant restricts the result, not the
-    jobs read. If the bound is reached, the answer has ``sampled`` set and is complete from ``since_at`` on.
-    ``count_ended`` alone is always exact, because alerts depend on it.
+22. **Every end of a job is counted once**, by the transaction that ends it, in a journal. ``fold_ends`` moves the journal into
+    rollups, and readers add the two. So counts of ended jobs are exact and current at any time, whatever is killed or late.
+    Reopening, deleting, archiving or restoring a job changes no count, and a job that keeps no row is counted as well.
 23. **A query about the present** reads the tables of waiting and held jobs, which are small, or an index of them.
 """
 
@@ -12,11 +12,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
+from tidemill.domain.rollups import Compaction, EverTotals, Expiry, JobTimes
 from tidemill.domain.states import JobState
 from tidemill.domain.stats import (
+    LATEST,
     LOOK,
-    LOOK_AT_TIMES,
-    SAMPLES,
+    DeclaredCounts,
     Depth,
     EndedGroups,
     EndedTiming,
@@ -30,8 +31,8 @@ from tidemill.domain.stats import (
 )
 
 
-class StatsStore(ABC):
-    """The queries about ended jobs and totals, for statistics, alerts and the dashboard."""
+class RollupStore(ABC):
+    """The counts of ended jobs: rollups, and the journal that they are folded from."""
 
     @abstractmethod
     def ended_by(
@@ -42,37 +43,61 @@ class StatsStore(ABC):
         tenant: str,
         failures: bool = False,
         limit: int = 100,
-        look: int = LOOK,
         now: datetime | None = None,
     ) -> EndedGroups:
-        """Jobs that ended within the window before now, counted by task, tenant, queue, worker or state: the ``limit`` largest
-        groups. ``failures`` reads only failed jobs and so reaches further back.
+        """Jobs that ended since the start of the window, counted by task, tenant, queue, worker or state: the ``limit`` largest
+        groups. ``since_of`` computes the start. ``failures`` counts only failed jobs.
         """
 
     @abstractmethod
-    def count_ended(
-        self, window: timedelta, *, tenant: str, now: datetime | None = None
-    ) -> dict[JobState, int]:
-        """The exact number of jobs that ended within the window before now, by state, without zeros."""
+    def series(
+        self, window: timedelta, step: timedelta, *, tenant: str, now: datetime | None = None
+    ) -> Series:
+        """Ended jobs per step, with their run times and waits. Steps begin at whole multiples of their length since 1970 UTC, and
+        the last one contains now. The step is at least as long as given: ``step_of`` computes it.
+        """
+
+    @abstractmethod
+    def times_by(
+        self,
+        group: Group,
+        window: timedelta,
+        *,
+        tenant: str,
+        names: Collection[str] | None = None,
+        now: datetime | None = None,
+    ) -> dict[str, JobTimes]:
+        """Run times and waits of the jobs that ended since the start of the window, by task, tenant or queue; optionally only of
+        these names. Names without a job that ran are left out.
+        """
+
+    @abstractmethod
+    def ended_ever(self) -> EverTotals:
+        """All ends of jobs and of executions that were counted. These sums only grow."""
+
+    @abstractmethod
+    def fold_ends(self, *, limit: int = 5_000) -> int:
+        """Move at most ``limit`` rows of the journal into the rollups, and return how many. Zero if another fold is running."""
+
+    @abstractmethod
+    def compact_rollups(self, compaction: Compaction) -> int:
+        """Merge the rollups of the first slot of the longer unit that has any, and return how many were merged."""
+
+    @abstractmethod
+    def drop_rollups(self, expiry: Expiry) -> int:
+        """Delete the rollups of a scope that begin before an instant, and return how many."""
+
+
+class StatsStore(ABC):
+    """The queries about ended jobs themselves, for statistics and the dashboard."""
 
     @abstractmethod
     def standing(self, *, tenant: str) -> dict[JobState, int]:
         """The number of jobs by state, as ``count`` returns it; fast for all tenants."""
 
     @abstractmethod
-    def series(
-        self,
-        window: timedelta,
-        step: timedelta,
-        *,
-        tenant: str,
-        look: int = LOOK_AT_TIMES,
-        samples: int = SAMPLES,
-        now: datetime | None = None,
-    ) -> Series:
-        """Ended jobs per step. Steps begin at whole multiples of their length since 1970 UTC, and the last one contains now.
-        Run times and lags are those of the latest ``samples`` jobs of each step.
-        """
+    def declared(self) -> DeclaredCounts:
+        """The number of definitions and schedules of all tenants, enabled and disabled. Deleted ones are not counted."""
 
     @abstractmethod
     def troubles(
@@ -81,7 +106,7 @@ class StatsStore(ABC):
         """Failures that ended within the window, latest first: those of the tenant among the ``limit`` latest of all."""
 
     @abstractmethod
-    def lately(self, tasks: Collection[str], *, tenant: str, per_task: int = SAMPLES) -> list[EndedTiming]:
+    def lately(self, tasks: Collection[str], *, tenant: str, per_task: int = LATEST) -> list[EndedTiming]:
         """For each task, those of its ``per_task`` most recently created ended jobs that belong to the tenant; by task, newest
         first.
         """

@@ -29,7 +29,7 @@ class MemoryArchive(MemoryPart, ArchiveStore):
     def archivable(self, selection: Selection, *, policy: str, tier: str) -> list[ArchivedJob]:
         with self._open() as state:
             return [
-                _document(state, state.jobs[position.id], policy, tier)
+                document_of(state, state.jobs[position.id], policy, tier)
                 for position in _selected(state, selection)[: selection.limit]
             ]
 
@@ -60,6 +60,7 @@ class MemoryArchive(MemoryPart, ArchiveStore):
                 document.id
                 for document in documents
                 if _unchanged(state.find(document.id, document.tenant), document)
+                and not state.kept_by_flow(document.id)
             }
             for id in same:
                 state.mark_blobs(id, archived=True)
@@ -92,7 +93,11 @@ class MemoryArchive(MemoryPart, ArchiveStore):
 def _selected(state: State, selection: Selection) -> list[Position]:
     """The positions of a selection in order, without its limit."""
     rows: Iterable[JobRow | ArchivedJob] = (
-        state.jobs.values()
+        (
+            job
+            for job in state.jobs.values()
+            if not state.kept_by_flow(job.id) and (selection.members or not state.leaves_with_flow(job.id))
+        )
         if selection.tier is None
         else (document for document in state.archive.values() if document.tier == selection.tier)
     )
@@ -104,9 +109,11 @@ def _selected(state: State, selection: Selection) -> list[Position]:
     )
 
 
-def _document(state: State, job: JobRow, policy: str, tier: str) -> ArchivedJob:
+def document_of(state: State, job: JobRow, policy: str, tier: str) -> ArchivedJob:
+    """The document of an ended job."""
     lines = [entry for _, entry in state.logs.get(job.id, [])]
-    return archive_document(job, executions_of(state, job), lines, tier=tier, policy=policy)
+    items = sorted(state.streams.get(job.id, {}).values(), key=lambda entry: (entry.name, entry.position))
+    return archive_document(job, executions_of(state, job), lines, items, tier=tier, policy=policy)
 
 
 def _unchanged(job: JobRow | None, document: ArchivedJob) -> bool:

@@ -29,6 +29,9 @@ class MemoryArchiveControl(MemoryPart, ArchiveControlStore):
                 for entry in item.logs:
                     state.last_position += 1
                     state.logs.setdefault(job.id, []).append((state.last_position, entry))
+                for item_entry in item.streams:
+                    items = state.streams.setdefault(job.id, {})
+                    items[item_entry.name, item_entry.position] = item_entry
                 if job.unique_key is not None:
                     state.rules[job.id] = UniqueHold(job.unique_key)
             return frozenset(item.job.id for item in new)

@@ -12,6 +12,7 @@ from tidemill.clock import Clock, SystemClock
 from tidemill.errors import StoreUnavailable, UsageError
 from tidemill.stores.memory.locks import LockTable
 from tidemill.stores.memory.state import State
+from tidemill.stores.memory.wakeups import WakeupHub
 
 
 class MemoryPart:
@@ -22,6 +23,7 @@ class MemoryPart:
         self._lock = RLock()
         self._state = State()
         self._locks = LockTable()  # outside the state, because transactions do not roll back holds
+        self._bell = WakeupHub()
         self._closed = False
         self._in_transaction = False
 
@@ -38,6 +40,12 @@ class MemoryPart:
     def _refuse_closed(self) -> None:
         if self._closed:
             raise StoreUnavailable("this memory store was closed; open a new one")
+
+    def _ring(self, queues: Iterable[str]) -> None:
+        """Wake the workers of queues that grew."""
+        topics = [f"ready:{queue}" for queue in sorted(set(queues))]
+        if topics:
+            self._bell.ring(topics)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

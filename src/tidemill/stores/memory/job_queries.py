@@ -11,9 +11,10 @@ from datetime import datetime
 from itertools import islice
 from uuid import UUID
 
-from tidemill.domain.filters import NO_COUNT, JobFilter, Page, Sort, bytes_of, page_size
+from tidemill.domain.filters import ALL_TENANTS, NO_COUNT, JobFilter, Page, Sort, bytes_of, fold, page_size
 from tidemill.domain.job import Claim, Execution, JobRow, LogEntry
 from tidemill.domain.job_match import finds, matches
+from tidemill.domain.log_search import FoundLine, LogFilter, LogPlace, read_log_cursor
 from tidemill.domain.states import HELD, ExecutionState, JobState
 from tidemill.errors import BadFilter
 from tidemill.stores.base import JobQueries
@@ -96,6 +97,37 @@ class MemoryQueries(MemoryPart, JobQueries):
             else:
                 lines = [line for line in lines if line[0] < before][-size:]
             return [(position, kept_line(entry)) for position, entry in lines]
+
+    def search_logs(self, where: LogFilter, *, limit: int = 100, after: str | None = None) -> Page[FoundLine]:
+        size = page_size(limit)
+        before = None if after is None else read_log_cursor(after)
+        sought = None if where.text is None else fold(where.text)
+        is_bounded = sought is not None or bool(where.tasks) or where.tenant != ALL_TENANTS
+        with self._open() as state:
+            lines = [
+                (LogPlace(entry.at, position), entry)
+                for id, log in state.logs.items()
+                if where.job_id in (None, id)
+                for position, entry in log
+                if (where.levels is None or entry.level in where.levels)
+                and (where.since is None or entry.at >= where.since)
+                and (where.until is None or entry.at < where.until)
+            ]
+            lines = [line for line in lines if before is None or line[0] < before]
+            lines.sort(key=lambda line: line[0], reverse=True)
+            look = max(where.look, 1)
+            last = lines[look - 1][0] if is_bounded and len(lines) >= look else None
+            matching = [
+                FoundLine(place.position, kept_line(entry), job.task, job.queue, job.tenant)
+                for place, entry in (lines[:look] if is_bounded else lines)
+                if (job := state.find(entry.job_id, where.tenant)) is not None
+                and (not where.tasks or job.task in where.tasks)
+                and (sought is None or sought in fold(entry.message))
+            ]
+        if len(matching) > size:
+            line = matching[size - 1]
+            return Page(matching[:size], LogPlace(line.entry.at, line.position).cursor())
+        return Page(matching, None if last is None else last.cursor())
 
 
 def _found(state: State, ids: Collection[UUID], tenant: str) -> list[JobRow]:

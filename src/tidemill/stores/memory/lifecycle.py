@@ -9,35 +9,53 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from itertools import islice
+from itertools import islice, repeat
+from typing import NamedTuple
 from uuid import UUID
 
+from tidemill.domain.graph import Additions, outcome_of, tied_jobs
 from tidemill.domain.job import Claim, Enqueued, Execution, Finish, JobRow, NewJob, ProgressReport
+from tidemill.domain.join_counts import Ended
 from tidemill.domain.lanes import ClaimRequest, Lane
 from tidemill.domain.limits import count
 from tidemill.domain.record import Keep
-from tidemill.domain.states import ENDED, JobState
-from tidemill.errors import JobExists
+from tidemill.domain.states import ENDED, ExecutionState, JobState
+from tidemill.domain.subscriptions import ENQUEUED, finish_events, row_event, wants_any
 from tidemill.stores.access import AuditStore
 from tidemill.stores.base import LifecycleStore, Promoted, StepResult
 from tidemill.stores.follow_ups import following_entries
+from tidemill.stores.graph_checks import added
 from tidemill.stores.memory import limit_counts, unique_keys
 from tidemill.stores.memory.cluster import may_claim
-from tidemill.stores.memory.copies import kept_details
-from tidemill.stores.memory.core import MemoryPart, refuse_repeats
+from tidemill.stores.memory.core import refuse_repeats
+from tidemill.stores.memory.flows import check_graph, put_graph
+from tidemill.stores.memory.inserts import inserted, prepared
+from tidemill.stores.memory.job_events import MemoryJobEvents
+from tidemill.stores.memory.join_counts import count_ends
+from tidemill.stores.memory.occurrences import TOPIC, note_ends
+from tidemill.stores.memory.signals import write_waits
 from tidemill.stores.memory.state import State, claim_of, lane_key
+from tidemill.stores.steps import StepStore
 
 _ZERO = timedelta(0)
 
 
-class MemoryLifecycle(MemoryPart, LifecycleStore, AuditStore):
+class MemoryLifecycle(MemoryJobEvents, LifecycleStore, AuditStore, StepStore):
     """The verbs of producers and workers."""
 
     def enqueue(self, jobs: Iterable[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
         jobs = list(jobs)
         with self._open() as state:
             moment = self._at(now)
-            return _inserted(state, jobs, _all_made(state, jobs, moment), moment)
+            made = prepared(state, jobs, moment)
+            answers = inserted(state, jobs, made, moment)
+            if self.subscriptions:
+                self._append_enqueued(made, moment)
+            return answers
+
+    def _append_enqueued(self, made: Iterable[JobRow], now: datetime) -> None:
+        if wants_any(self.subscriptions, ENQUEUED):
+            self.append_events([row_event(ENQUEUED, job, {}) for job in made], now=now)
 
     def promote(self, limit: int, *, look: bool = False, now: datetime | None = None) -> Promoted:
         with self._open() as state:
@@ -84,16 +102,19 @@ class MemoryLifecycle(MemoryPart, LifecycleStore, AuditStore):
             limit_counts.add(state, +taken, request.rules, moment)
             return claims
 
-    def start(self, claims: Sequence[Claim], *, now: datetime | None = None) -> frozenset[UUID]:
+    def start(
+        self, claims: Sequence[Claim], ages: Sequence[float] | None = None, *, now: datetime | None = None
+    ) -> frozenset[UUID]:
         with self._open() as state:
             moment = self._at(now)
             lost = set()
-            for claim in claims:
+            for claim, age in zip(claims, ages or repeat(0.0), strict=False):
                 job = state.find_held(claim.id, claim.token, claim.worker)
                 if job is None:
                     lost.add(claim.id)
                 elif job.state is JobState.CLAIMED:
-                    state.rewrite(replace(job, state=JobState.RUNNING, started_at=moment))
+                    started_at = moment - timedelta(seconds=age)
+                    state.rewrite(replace(job, state=JobState.RUNNING, started_at=started_at))
             return frozenset(lost)
 
     def report(self, reports: Sequence[ProgressReport], *, now: datetime | None = None) -> frozenset[UUID]:
@@ -121,21 +142,59 @@ class MemoryLifecycle(MemoryPart, LifecycleStore, AuditStore):
                     planned.append((finish, *_finished(job, finish, moment)))
             accepted = [finish for finish, after, _ in planned if after.state is JobState.COMPLETED]
             following = [job for finish in accepted for job in finish.then]
-            made = _all_made(state, following, moment)
+            made = prepared(state, following, moment)
+            additions = _checked(state, planned, moment)
             for finish, after, execution in planned:
+                self._write_steps(state, finish, after)
                 limit_counts.free(state, after.limits, moment)
                 if finish.keep is not Keep.ALL:
                     state.executions.pop(after.id, None)
                 state.executions.setdefault(after.id, []).append(execution)
                 state.place(after, wakes=finish.transition.delay > _ZERO)
+                state.ends.append((after, after.state if after.state in ENDED else None, execution))
                 if after.state in ENDED:
                     unique_keys.release(state, after, moment)
-                if finish.keep is Keep.NOTHING:
-                    state.remove(after.id)
             if following:
-                answers = _inserted(state, following, made, moment)
+                answers = inserted(state, following, made, moment)
                 self.record(following_entries(accepted, answers), now=moment)
+                self._append_enqueued(made, moment)
+            queues: set[str] = set()
+            for one in additions:
+                queues |= self._add(state, one, moment)
+            ends = _ends(state, planned)
+            queues |= count_ends(state, ends, moment)
+            rings = bool(ends) and note_ends(state, ends, moment)
+            self._append_finished(planned, moment)
+            for finish, after, _ in planned:
+                if finish.keep is Keep.NOTHING and after.id not in state.tied:
+                    state.remove(after.id)
+            if queues:
+                self._ring(queues)
+            if rings:
+                self._bell.ring([TOPIC])
             return frozenset(lost)
+
+    def _append_finished(self, planned: Sequence[tuple[Finish, JobRow, Execution]], now: datetime) -> None:
+        if self.subscriptions:
+            ended = [event for finish, after, _ in planned for event in finish_events(finish, after.state)]
+            self.append_events(ended, now=now)
+
+    def _write_steps(self, state: State, finish: Finish, after: JobRow) -> None:
+        """Write the records of a finish; and its waits, unless a late request to cancel changed the state."""
+        additions = added(finish)
+        if additions is not None:
+            self.record_steps(additions.records)
+            if after.state is finish.transition.state:
+                write_waits(state, finish)
+
+    @staticmethod
+    def _add(state: State, addition: _Addition, now: datetime) -> set[str]:
+        """Write what a finish adds. Returns the queues that grew."""
+        id, additions, jobs, made = addition
+        inserted(state, jobs, made, now)
+        queues = {job.queue for job in made if job.state is JobState.PENDING}
+        own = {join.id for join in additions.joins if join.id == id}
+        return queues | put_graph(state, additions.groups, additions.edges, additions.joins, own, now)
 
     def step(
         self, finishes: Sequence[Finish], request: ClaimRequest, *, now: datetime | None = None
@@ -147,77 +206,37 @@ class MemoryLifecycle(MemoryPart, LifecycleStore, AuditStore):
             return StepResult(lost, self._claim_within(request, moment, back if request.handoff else None))
 
 
-def _all_made(state: State, jobs: Sequence[NewJob], moment: datetime) -> list[JobRow]:
-    """The rows to insert; raises before anything is written."""
-    _refuse_known(state, jobs)
-    return [_made(new, moment) for new in jobs]
+class _Addition(NamedTuple):
+    """The additions of one finish, with the rows of their jobs."""
+
+    id: UUID
+    additions: Additions
+    jobs: list[NewJob]
+    made: list[JobRow]
 
 
-def _inserted(
-    state: State, jobs: Sequence[NewJob], made: Sequence[JobRow], moment: datetime
-) -> list[Enqueued]:
-    answers = []
-    for new, job in zip(jobs, made, strict=True):
-        rule = new.unique
-        holder = None if rule is None else unique_keys.holder(state, job.tenant, rule.key, moment)
-        if holder is None:
-            state.place(job)
-            if rule is not None:
-                unique_keys.take(state, job, rule)
-        answers.append(Enqueued(job.id, True) if holder is None else Enqueued(holder, False))
-    return answers
+def _checked(
+    state: State, planned: Iterable[tuple[Finish, JobRow, Execution]], now: datetime
+) -> list[_Addition]:
+    """What accepted finishes add; raises before anything is written."""
+    checked: list[_Addition] = []
+    for finish, job, _ in planned:
+        additions = added(finish)
+        if additions is None or job.state is not finish.transition.state:
+            continue
+        earlier = [edge for one in checked for edge in one.additions.edges]
+        jobs = tied_jobs(additions.jobs, additions.edges)
+        made = check_graph(state, job.tenant, additions.groups, jobs, additions.edges, now, earlier)
+        checked.append(_Addition(job.id, additions, jobs, made))
+    return checked
 
 
-def _refuse_known(state: State, jobs: Sequence[NewJob]) -> None:
-    seen: set[UUID] = set()
-    stored: list[UUID] = []
-    for new in jobs:
-        if new.id in state.jobs or new.id in seen:
-            stored.append(new.id)
-        seen.add(new.id)
-    if stored:
-        raise JobExists(f"job {stored[0]} is already stored; nothing was enqueued", ids=tuple(stored))
-
-
-def _made(new: NewJob, now: datetime) -> JobRow:
-    run_at = now
-    if new.waiting is not None:
-        pass  # it waits for an event, not for a time
-    elif new.run_at is not None:
-        run_at = new.run_at
-    elif new.delay is not None:
-        run_at = now + max(new.delay, _ZERO)
-    job = JobRow(
-        id=new.id,
-        task=new.task,
-        state=_first_state(new, run_at, now),
-        tenant=new.tenant,
-        queue=new.queue,
-        priority=new.priority,
-        args=new.args,
-        attempt=0,
-        max_attempts=new.max_attempts,
-        crashes=0,
-        token=0,
-        run_at=run_at,
-        created_at=now,
-        expires_at=new.expires_at,
-        timeout=new.timeout,
-        reason=new.waiting,
-        unique_key=None if new.unique is None else new.unique.key,
-        limits=tuple(new.limits),
-        details=kept_details(new.details),
-    )
-    if new.unique is not None:
-        # Called for its check: a window that ends beyond the calendar is refused before anything is written.
-        unique_keys.hold_of(job, new.unique)
-    return job
-
-
-def _first_state(new: NewJob, run_at: datetime, now: datetime) -> JobState:
-    if new.waiting is not None:
-        return JobState.WAITING
-    return JobState.SCHEDULED if run_at > now else JobState.PENDING
+def _ends(state: State, planned: Iterable[tuple[Finish, JobRow, Execution]]) -> list[Ended]:
+    return [
+        Ended(after.id, outcome_of(after.state))
+        for _, after, _ in planned
+        if after.state in ENDED and after.id in state.tied
+    ]
 
 
 def _candidates(state: State, lane: Lane, tasks: Sequence[str] | None) -> Iterator[tuple[int, UUID]]:
@@ -276,6 +295,9 @@ def _finished(job: JobRow, finish: Finish, now: datetime) -> tuple[JobRow, Execu
         reason=change.reason,
     )
     crashes = job.crashes + 1 if change.crashed else job.crashes
+    attempt = job.attempt - 1 if change.refund else job.attempt
+    if change.execution is ExecutionState.SUSPENDED and change.state not in ENDED:
+        attempt = crashes = 0
     if change.state in ENDED:
         after = replace(
             job,
@@ -291,7 +313,7 @@ def _finished(job: JobRow, finish: Finish, now: datetime) -> tuple[JobRow, Execu
         after = replace(
             job,
             state=change.state,
-            attempt=job.attempt - 1 if change.refund else job.attempt,
+            attempt=attempt,
             crashes=crashes,
             run_at=now + change.delay,
             worker=None,

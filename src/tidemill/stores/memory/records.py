@@ -99,6 +99,10 @@ class MemoryRecords(MemoryPart, RecordStore, AuditStore):
             ]
             return [_shown(record) for record in records[:size]]
 
+    def audit_gaps(self) -> list[str]:
+        with self._open():
+            return []
+
 
 class MemorySettings(MemoryPart, SettingsStore):
     """Worker configuration and pauses."""
@@ -112,7 +116,9 @@ class MemorySettings(MemoryPart, SettingsStore):
     def settings(self) -> list[Setting]:
         with self._open() as state:
             ordered = sorted(state.settings.values(), key=lambda setting: setting.key)
-            return [replace(setting, value=json_copy(setting.value)) for setting in ordered]
+            settings = [replace(setting, value=json_copy(setting.value)) for setting in ordered]
+            self.learn_subscriptions(settings)
+            return settings
 
     def put_settings(self, settings: Sequence[Setting], *, now: datetime | None = None) -> None:
         with self._open() as state:
@@ -126,10 +132,13 @@ class MemorySettings(MemoryPart, SettingsStore):
                     state.settings[setting.key] = replace(setting, description=old.description)
                 else:
                     state.settings[setting.key] = setting
+            self.learn_subscriptions(state.settings.values())
 
     def drop_settings(self, keys: Collection[str]) -> frozenset[str]:
         with self._open() as state:
-            return frozenset(key for key in set(keys) if state.settings.pop(key, None) is not None)
+            dropped = frozenset(key for key in set(keys) if state.settings.pop(key, None) is not None)
+            self.learn_subscriptions(state.settings.values())
+            return dropped
 
     def pauses(self) -> list[Pause]:
         with self._open() as state:

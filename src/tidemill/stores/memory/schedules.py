@@ -27,6 +27,7 @@ from tidemill.domain.schedules import (
 from tidemill.domain.states import ENDED
 from tidemill.stores.memory.copies import json_copy
 from tidemill.stores.memory.core import MemoryPart, refuse_repeats
+from tidemill.stores.memory.occurrences import drop_of_schedule
 from tidemill.stores.memory.state import State
 from tidemill.stores.schedules import DefinitionStore, FireStore, ReleaseStore, ScheduleStore
 
@@ -114,6 +115,7 @@ class MemoryDefinitions(MemoryPart, DefinitionStore):
                 state.definitions[row.id] = replace(row, updated_at=moment, deleted_at=moment)
             for schedule in _schedules_of(state, dropped):
                 del state.schedules[schedule.id]
+                drop_of_schedule(state, schedule.id)
             return frozenset(row.id for row in dropped)
 
 
@@ -193,6 +195,7 @@ class MemorySchedules(MemoryPart, ScheduleStore, FireStore):
             dropped = [row.id for row in _found(state, ids, tenant)]
             for id in dropped:
                 del state.schedules[id]
+                drop_of_schedule(state, id)
             return frozenset(dropped)
 
     def due(self, limit: int, *, now: datetime | None = None) -> Due:

@@ -11,20 +11,30 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import NamedTuple
 from uuid import UUID
 
 from tidemill.domain.access import Key
+from tidemill.domain.alert_history import StoredAlert
 from tidemill.domain.archive_files import Manifest
+from tidemill.domain.archived_flows import ArchivedFlow
 from tidemill.domain.cluster import Lease, Worker
 from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.graph import Edge, FlowRow, Join, UnreachableJob
 from tidemill.domain.job import NO_DETAILS, Claim, Execution, JobRow, LogEntry, UniqueHold
 from tidemill.domain.lanes import LaneKey
 from tidemill.domain.limits import Rule, gate_of
+from tidemill.domain.reactions import Occurrence
 from tidemill.domain.records import AuditRecord, Pause, PauseKind, Setting
 from tidemill.domain.releases import ReleaseRecord
 from tidemill.domain.retention import ArchivedJob
+from tidemill.domain.rollups import RollupScope, Unit
 from tidemill.domain.schedules import Definition, DefinitionVersion, Fired, FireKey, ScheduleRow
-from tidemill.domain.states import HELD, JobState
+from tidemill.domain.sessions import StoredSession
+from tidemill.domain.signals import EmittedEvent, StoredSignal, StoredWait
+from tidemill.domain.states import ENDED, HELD, JobState
+from tidemill.domain.streams import StreamEntry, StreamPosition
+from tidemill.domain.subscriptions import StoredEvent
 
 _EXPIRING = frozenset({JobState.PENDING, JobState.SCHEDULED, JobState.WAITING})
 
@@ -59,6 +69,51 @@ class BlobRow:
     archived: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """A recorded event, and when its subscription may handle it."""
+
+    event: StoredEvent
+    due_at: datetime
+    error: str | None = None
+
+
+class RollupKey(NamedTuple):
+    """The jobs that one rollup counts; properties outside its scope are empty."""
+
+    scope: RollupScope
+    at: datetime
+    unit: Unit
+    tenant: str
+    task: str
+    queue: str
+    worker: str
+    state: str
+
+
+class RollupSums(NamedTuple):
+    """The sums of one rollup; durations are microseconds."""
+
+    jobs: int
+    retried: int
+    attempts: int
+    most_attempts: int
+    ran: int
+    run_time: int
+    longest: int
+    lag: int
+    longest_lag: int
+    last_at: datetime
+
+
+class TimesKey(NamedTuple):
+    """One bucket of the run times or waits of a rollup."""
+
+    rollup: RollupKey
+    measure: str
+    bucket: int
+
+
 @dataclass(slots=True)
 class State:
     """All containers. Every value is immutable, so copying the containers copies everything."""
@@ -77,6 +132,13 @@ class State:
     executions: dict[UUID, list[Execution]] = field(default_factory=dict)
     logs: dict[UUID, list[tuple[int, LogEntry]]] = field(default_factory=dict)
     checkpoints: dict[UUID, dict[str, str]] = field(default_factory=dict)
+    streams: dict[UUID, dict[tuple[str, StreamPosition], StreamEntry]] = field(default_factory=dict)
+    #: Unread signals by job, the oldest first; and the keys that each job has accepted.
+    signals: dict[UUID, list[StoredSignal]] = field(default_factory=dict)
+    signal_keys: dict[UUID, frozenset[str]] = field(default_factory=dict)
+    #: The token of the execution that suspended a job, and what the job waits for.
+    waits: dict[UUID, tuple[int, tuple[StoredWait, ...]]] = field(default_factory=dict)
+    events: dict[UUID, EmittedEvent] = field(default_factory=dict)
     #: By job and number.
     blobs: dict[UUID, dict[int, BlobRow]] = field(default_factory=dict)
     #: By (tenant, key); and the rule of each job with a key, which applies again when the job is reopened.
@@ -88,6 +150,7 @@ class State:
     pauses: dict[tuple[PauseKind, str], Pause] = field(default_factory=dict)
     audit: list[AuditRecord] = field(default_factory=list)
     keys: dict[str, Key] = field(default_factory=dict)
+    sessions: dict[str, StoredSession] = field(default_factory=dict)
     archive: dict[UUID, ArchivedJob] = field(default_factory=dict)
     archive_files: dict[UUID, Manifest] = field(default_factory=dict)
     definitions: dict[UUID, Definition] = field(default_factory=dict)
@@ -96,9 +159,30 @@ class State:
     schedules: dict[UUID, ScheduleRow] = field(default_factory=dict)
     #: By schedule; a schedule's fires outlive it.
     fires: dict[UUID, dict[FireKey, Fired]] = field(default_factory=dict)
+    #: By schedule, and job or event.
+    occurrences: dict[tuple[UUID, UUID], Occurrence] = field(default_factory=dict)
     limits: dict[str, Rule] = field(default_factory=dict)
     releases: dict[str, ReleaseRecord] = field(default_factory=dict)
     counted: dict[str, LimitCount] = field(default_factory=dict)
+    #: Jobs whose end is counted.
+    tied: set[UUID] = field(default_factory=set)
+    #: By job and need; and the jobs that need each job or group.
+    edges: dict[UUID, dict[UUID, Edge]] = field(default_factory=dict)
+    needed: dict[UUID, set[UUID]] = field(default_factory=dict)
+    #: By job or group, and shard.
+    joins: dict[UUID, dict[int, Join]] = field(default_factory=dict)
+    flows: dict[UUID, FlowRow] = field(default_factory=dict)
+    archived_flows: dict[UUID, ArchivedFlow] = field(default_factory=dict)
+    unreachable: dict[UUID, UnreachableJob] = field(default_factory=dict)
+    #: Recorded events by number, in order.
+    job_events: dict[int, EventRow] = field(default_factory=dict)
+    alerts: dict[UUID, StoredAlert] = field(default_factory=dict)
+    last_event: int = 0
+    #: The journal of ends: a job, the state it ended in unless it continues, and its execution unless no worker held it.
+    ends: list[tuple[JobRow, JobState | None, Execution | None]] = field(default_factory=list)
+    rollups: dict[RollupKey, RollupSums] = field(default_factory=dict)
+    #: Jobs and microseconds.
+    rollup_times: dict[TimesKey, tuple[int, int]] = field(default_factory=dict)
     last_seq: int = 0
     last_position: int = 0
 
@@ -114,6 +198,14 @@ class State:
             executions={id: list(rows) for id, rows in self.executions.items()},
             logs={id: list(lines) for id, lines in self.logs.items()},
             checkpoints={id: dict(values) for id, values in self.checkpoints.items()},
+            streams={id: dict(items) for id, items in self.streams.items()},
+            signals={id: list(rows) for id, rows in self.signals.items()},
+            signal_keys=dict(self.signal_keys),
+            waits=dict(self.waits),
+            events=dict(self.events),
+            job_events=dict(self.job_events),
+            alerts=dict(self.alerts),
+            last_event=self.last_event,
             blobs={id: dict(rows) for id, rows in self.blobs.items()},
             holds=dict(self.holds),
             rules=dict(self.rules),
@@ -123,15 +215,27 @@ class State:
             pauses=dict(self.pauses),
             audit=list(self.audit),
             keys=dict(self.keys),
+            sessions=dict(self.sessions),
             archive=dict(self.archive),
             archive_files=dict(self.archive_files),
             definitions=dict(self.definitions),
             versions={id: list(rows) for id, rows in self.versions.items()},
             schedules=dict(self.schedules),
             fires={id: dict(rows) for id, rows in self.fires.items()},
+            occurrences=dict(self.occurrences),
             limits=dict(self.limits),
             releases=dict(self.releases),
             counted=dict(self.counted),
+            tied=set(self.tied),
+            edges={id: dict(edges) for id, edges in self.edges.items()},
+            needed={id: set(jobs) for id, jobs in self.needed.items()},
+            joins={id: dict(rows) for id, rows in self.joins.items()},
+            flows=dict(self.flows),
+            archived_flows=dict(self.archived_flows),
+            unreachable=dict(self.unreachable),
+            ends=list(self.ends),
+            rollups=dict(self.rollups),
+            rollup_times=dict(self.rollup_times),
             last_seq=self.last_seq,
             last_position=self.last_position,
         )
@@ -186,9 +290,47 @@ class State:
     def remove(self, id: UUID) -> None:
         """Delete a job and all its records; the window of its unique key, if it has one, remains."""
         self._take_out(id)
-        for table in (self.jobs, self.executions, self.logs, self.checkpoints, self.rules):
+        for table in (self.jobs, self.executions, self.logs, self.checkpoints, self.streams, self.rules):
             table.pop(id, None)
+        self.tied.discard(id)
+        self.remove_edges(id)
+        self.remove_messages(id)
         self.remove_blobs(id)
+
+    def remove_messages(self, id: UUID) -> None:
+        """Delete the signals and waits of a job."""
+        for table in (self.signals, self.signal_keys, self.waits):
+            table.pop(id, None)
+
+    def put_edge(self, edge: Edge) -> None:
+        """Store an edge; one of the same job and need is replaced."""
+        self.edges.setdefault(edge.job_id, {})[edge.needs_id] = edge
+        self.needed.setdefault(edge.needs_id, set()).add(edge.job_id)
+
+    def remove_edges(self, id: UUID) -> None:
+        """Delete the edges and the join of a job or group; edges to it stay with the jobs that need it."""
+        for needs_id in self.edges.pop(id, {}):
+            self.needed[needs_id].discard(id)
+            if not self.needed[needs_id]:
+                del self.needed[needs_id]
+        self.joins.pop(id, None)
+        self.unreachable.pop(id, None)
+
+    def kept_by_flow(self, id: UUID) -> bool:
+        """Whether a job belongs to a live flow, or a job that needs it or its group has not ended."""
+        if id not in self.tied:
+            return False
+        details = self.jobs[id].details
+        flows = (self.flows.get(one) for one in (details.flow_id, details.group_id) if one is not None)
+        if any(flow is not None and flow.ended_at is None for flow in flows):
+            return True
+        needs = (id,) if details.group_id is None else (id, details.group_id)
+        dependants = (self.jobs.get(one) for need in needs for one in self.needed.get(need, ()))
+        return any(job is not None and job.state not in ENDED for job in dependants)
+
+    def leaves_with_flow(self, id: UUID) -> bool:
+        """Whether a job belongs to a flow in the live tables, so that it is archived together with the flow."""
+        return id in self.tied and self.jobs[id].details.flow_id in self.flows
 
     def remove_blobs(self, id: UUID) -> None:
         """Delete the blobs of a job, except archived ones, and rows that name a place outside the store."""

@@ -1,9 +1,9 @@
-"""Statistics of the memory store, computed by full scans and cut to the bounds."""
+"""Statistics of the memory store, computed by full scans."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -12,31 +12,23 @@ from tidemill.domain.job import JobRow
 from tidemill.domain.states import ENDED, JobState
 from tidemill.domain.stats import (
     FAILURES,
+    LATEST,
     LOOK,
-    LOOK_AT_TIMES,
     MESSAGE,
-    SAMPLES,
+    DeclaredCounts,
     Depth,
-    EndedGroup,
-    EndedGroups,
     EndedTiming,
     FailedJob,
-    Group,
     HeldRow,
     HeldSelection,
     Holder,
-    Series,
-    SeriesStep,
     UnfinishedCounts,
     span_of,
-    steps_of,
-    whole_from,
 )
 from tidemill.stores.memory.core import MemoryPart
 from tidemill.stores.memory.state import State
 from tidemill.stores.stats import OccupancyStore, StatsStore
 
-_ZERO = timedelta(0)
 _S = JobState
 _PLACES = ({_S.PENDING}, {_S.SCHEDULED}, {_S.WAITING, _S.REVIEW_NEEDED}, {_S.CLAIMED, _S.RUNNING})
 
@@ -44,75 +36,27 @@ _PLACES = ({_S.PENDING}, {_S.SCHEDULED}, {_S.WAITING, _S.REVIEW_NEEDED}, {_S.CLA
 class MemoryStats(MemoryPart, StatsStore, OccupancyStore):
     """The queries behind statistics, alerts and the dashboard."""
 
-    def ended_by(
-        self,
-        group: Group,
-        window: timedelta,
-        *,
-        tenant: str,
-        failures: bool = False,
-        limit: int = 100,
-        look: int = LOOK,
-        now: datetime | None = None,
-    ) -> EndedGroups:
-        with self._open() as state:
-            since = self._at(now) - window
-            looked = _latest(state, since, look, FAILURES if failures else ENDED)
-            named: dict[str | None, list[JobRow]] = defaultdict(list)
-            for job in looked:
-                if tenant in (ALL_TENANTS, job.tenant):
-                    named[_name(job, group)].append(job)
-            rows = [_counted(name, jobs) for name, jobs in named.items()]
-            rows.sort(key=lambda row: (-row.total, row.name or ""))
-            sampled = len(looked) >= look > 0
-            return EndedGroups(rows[: max(limit, 0)], _finished(looked[-1]) if sampled else since, sampled)
-
-    def count_ended(
-        self, window: timedelta, *, tenant: str, now: datetime | None = None
-    ) -> dict[JobState, int]:
-        with self._open() as state:
-            since = self._at(now) - window
-            return dict(
-                Counter(
-                    job.state
-                    for job in _latest(state, since, None, ENDED)
-                    if tenant in (ALL_TENANTS, job.tenant)
-                )
-            )
-
     def standing(self, *, tenant: str) -> dict[JobState, int]:
         with self._open() as state:
             return dict(
                 Counter(job.state for job in state.jobs.values() if tenant in (ALL_TENANTS, job.tenant))
             )
 
-    def series(
-        self,
-        window: timedelta,
-        step: timedelta,
-        *,
-        tenant: str,
-        look: int = LOOK_AT_TIMES,
-        samples: int = SAMPLES,
-        now: datetime | None = None,
-    ) -> Series:
+    def declared(self) -> DeclaredCounts:
         with self._open() as state:
-            steps = steps_of(self._at(now), window, step)
-            until = steps[-1] + step
-            looked = [job for job in _latest(state, steps[0], None, ENDED) if _finished(job) < until][:look]
-            sampled = len(looked) >= look
-            within: dict[datetime, list[JobRow]] = defaultdict(list)
-            for job in looked:
-                within[steps[(_finished(job) - steps[0]) // step]].append(job)
-            since_at = whole_from(steps, step, min(within, default=None), sampled)
-            slots = [_slot(at, within[at], tenant, samples) for at in steps if at >= since_at]
-            return Series(slots, step, since_at, sampled)
+            definitions = Counter(
+                definition.enabled
+                for definition in state.definitions.values()
+                if definition.deleted_at is None
+            )
+            schedules = Counter(schedule.enabled for schedule in state.schedules.values())
+            return DeclaredCounts(definitions[True], definitions[False], schedules[True], schedules[False])
 
     def troubles(
         self, window: timedelta, *, tenant: str, limit: int = 1000, now: datetime | None = None
     ) -> list[FailedJob]:
         with self._open() as state:
-            looked = _latest(state, self._at(now) - window, max(limit, 0), FAILURES)
+            looked = _latest(state, self._at(now) - window, limit, FAILURES)
             return [
                 FailedJob(
                     job.id,
@@ -145,7 +89,7 @@ class MemoryStats(MemoryPart, StatsStore, OccupancyStore):
                     due[job.queue].append(run_at)
             return [Depth(name, pending[name], late[name], min(due[name])) for name in sorted(due)]
 
-    def lately(self, tasks: Collection[str], *, tenant: str, per_task: int = SAMPLES) -> list[EndedTiming]:
+    def lately(self, tasks: Collection[str], *, tenant: str, per_task: int = LATEST) -> list[EndedTiming]:
         with self._open() as state:
             timings = []
             for task in sorted(set(tasks)):
@@ -215,11 +159,11 @@ class MemoryStats(MemoryPart, StatsStore, OccupancyStore):
             ]
 
 
-def _latest(state: State, since: datetime, look: int | None, states: frozenset[JobState]) -> list[JobRow]:
+def _latest(state: State, since: datetime, most: int, states: frozenset[JobState]) -> list[JobRow]:
     """Ended jobs in these states, the latest end first."""
     found = [job for job in state.jobs.values() if job.state in states and _finished(job) >= since]
     found.sort(key=lambda job: (_finished(job), job.id), reverse=True)
-    return found if look is None else found[: max(look, 0)]
+    return found[: max(most, 0)]
 
 
 def _finished(job: JobRow) -> datetime:
@@ -228,55 +172,14 @@ def _finished(job: JobRow) -> datetime:
 
 
 def _ended_lately(job: JobRow) -> EndedTiming:
-    run_time, lag = span_of(job.finished_at, job.started_at), span_of(job.started_at, job.run_at)
+    run_time, lag = _run_time_and_lag(job)
     return EndedTiming(job.task, job.id, job.state, _finished(job), run_time, lag)
 
 
-def _name(job: JobRow, group: Group) -> str | None:
-    found = getattr(job, group.value)
-    return None if found is None else str(found)
-
-
-def _counted(name: str | None, jobs: list[JobRow]) -> EndedGroup:
-    run_times, lags = _times(jobs)
-    return EndedGroup(
-        name=name,
-        total=len(jobs),
-        completed=_number(jobs, {_S.COMPLETED}),
-        failed=_number(jobs, FAILURES),
-        cancelled=_number(jobs, {_S.CANCELLED}),
-        retried=sum(job.attempt > 1 for job in jobs),
-        attempts=sum(job.attempt for job in jobs),
-        most_attempts=max(job.attempt for job in jobs),
-        ran=len(run_times),
-        run_time=sum(run_times, _ZERO),
-        longest=max(run_times, default=_ZERO),
-        lag=sum(lags, _ZERO),
-        longest_lag=max(lags, default=_ZERO),
-        tenants=len({job.tenant for job in jobs}),
-        last_at=max(_finished(job) for job in jobs),
-    )
-
-
-def _number(jobs: list[JobRow], states: Iterable[JobState]) -> int:
-    return sum(job.state in states for job in jobs)
-
-
-def _times(jobs: list[JobRow]) -> tuple[list[timedelta], list[timedelta]]:
-    """Run times and lags of the jobs that were started."""
-    pairs = [(span_of(job.finished_at, job.started_at), span_of(job.started_at, job.run_at)) for job in jobs]
-    measured = [(run, lag) for run, lag in pairs if run is not None and lag is not None]
-    return [run for run, _ in measured], [lag for _, lag in measured]
-
-
-def _slot(at: datetime, jobs: list[JobRow], tenant: str, samples: int) -> SeriesStep:
-    ours = [job for job in jobs if tenant in (ALL_TENANTS, job.tenant)]
-    looked = [job for job in jobs[: max(samples, 0)] if tenant in (ALL_TENANTS, job.tenant)]
-    run_times, lags = _times(looked)
-    completed, cancelled = _number(ours, {_S.COMPLETED}), _number(ours, {_S.CANCELLED})
-    return SeriesStep(
-        at, len(ours), completed, _number(ours, FAILURES), cancelled, tuple(run_times), tuple(lags)
-    )
+def _run_time_and_lag(job: JobRow) -> tuple[timedelta | None, timedelta | None]:
+    """Both None for a job that no worker ended: its time would include the wait for a person."""
+    started_at = None if job.worker is None else job.started_at
+    return span_of(job.finished_at, started_at), span_of(started_at, job.run_at)
 
 
 def _held(state: State, job: JobRow) -> HeldRow:

@@ -15,15 +15,23 @@ from tidemill.stores.memory.archive_control import MemoryArchiveControl
 from tidemill.stores.memory.archive_files import MemoryArchiveFiles
 from tidemill.stores.memory.blobs import MemoryBlobs
 from tidemill.stores.memory.cluster import MemoryLeases, MemoryWorkers
-from tidemill.stores.memory.control import MemoryControl
+from tidemill.stores.memory.flow_archive import MemoryFlowArchive
+from tidemill.stores.memory.flows import MemoryFlows
+from tidemill.stores.memory.job_events import MemoryAlerts
 from tidemill.stores.memory.job_queries import MemoryQueries
 from tidemill.stores.memory.keys import MemoryKeys
 from tidemill.stores.memory.lifecycle import MemoryLifecycle
 from tidemill.stores.memory.limits import MemoryLimits
+from tidemill.stores.memory.occurrences import MemoryOccurrences
 from tidemill.stores.memory.records import MemoryRecords, MemorySettings
+from tidemill.stores.memory.rollups import MemoryRollups
 from tidemill.stores.memory.schedules import MemoryDefinitions, MemoryReleases, MemorySchedules
+from tidemill.stores.memory.seals import MemorySeals
+from tidemill.stores.memory.sessions import MemorySessions
+from tidemill.stores.memory.signals import MemorySignals
 from tidemill.stores.memory.stats import MemoryStats
-from tidemill.stores.memory.wakeups import WakeupHub
+from tidemill.stores.memory.steps import MemorySteps
+from tidemill.stores.memory.streams import MemoryStreams
 from tidemill.stores.step_pipeline import StepPipeline
 
 _VERSION = 1
@@ -31,7 +39,8 @@ _VERSION = 1
 
 class MemoryStore(
     MemoryLifecycle,
-    MemoryControl,
+    MemoryFlows,
+    MemoryFlowArchive,
     MemoryQueries,
     MemoryRecords,
     MemoryWorkers,
@@ -44,9 +53,17 @@ class MemoryStore(
     MemorySchedules,
     MemoryLimits,
     MemoryStats,
+    MemoryRollups,
     MemoryKeys,
+    MemorySeals,
+    MemorySessions,
     MemoryReleases,
     MemoryBlobs,
+    MemorySteps,
+    MemoryStreams,
+    MemorySignals,
+    MemoryAlerts,
+    MemoryOccurrences,
     Store,
 ):
     """A store that exists only within its process.
@@ -60,7 +77,6 @@ class MemoryStore(
     def __init__(self, clock: Clock | None = None, url: str = "memory://") -> None:
         super().__init__(clock)
         self.url = url
-        self._bell = WakeupHub()
 
     def steps_ahead(self) -> StepPipeline | None:
         return None

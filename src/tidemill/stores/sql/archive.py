@@ -11,6 +11,7 @@ from uuid import UUID
 from tidemill.domain.filters import UNARCHIVED, JobFilter, Page, Sort, encode_cursor, page_size
 from tidemill.domain.job import Execution, LogEntry
 from tidemill.domain.retention import ArchivedJob, Position, Selection, archive_document
+from tidemill.domain.streams import StreamEntry
 from tidemill.errors import BadFilter
 from tidemill.stores.archive import ArchiveStore
 from tidemill.stores.sql.base import SqlPart
@@ -26,30 +27,38 @@ from tidemill.stores.sql.job_rows import (
     tenant_of,
 )
 
-_ORIGINS = ("parent_ids", "definition_id", "definition_version", "schedule_id", "fire_at")
+_ORIGINS = ("parent_ids", "definition_id", "definition_version", "schedule_id", "fire_at", "flow_id")
 
 
 class SqlArchive(SqlPart, ArchiveStore):
     """The archive verbs."""
 
     def archivable(self, selection: Selection, *, policy: str, tier: str) -> list[ArchivedJob]:
-        rows = self._db.run("archivable", _range_takes(selection) | {"limit": selection.limit})
+        takes = range_takes(selection) | {"limit": selection.limit}
+        return self._documents(self._db.run("archivable", takes, flags=_flags(selection)), policy, tier)
+
+    def _documents(self, rows: Sequence[Row], policy: str, tier: str) -> list[ArchivedJob]:
         if not rows:
             return []
         executions, logs = self._written(rows)
+        streams: dict[UUID, list[StreamEntry]] = defaultdict(list)
+        for id, name, number, n, data in self._db.run("streams_of", {"ids": [row[0] for row in rows]}):
+            streams[id].append(StreamEntry(id, number, None, name, n, data))
         return [
-            archive_document(job, executions[job.id], logs[job.id], tier=tier, policy=policy)
+            archive_document(
+                job, executions[job.id], logs[job.id], streams.get(job.id, ()), tier=tier, policy=policy
+            )
             for job in self._jobs(rows)
         ]
 
     def archived_due(self, selection: Selection) -> list[ArchivedJob]:
-        takes = _range_takes(selection) | {"tier": selection.tier, "limit": selection.limit}
+        takes = range_takes(selection) | {"tier": selection.tier, "limit": selection.limit}
         return [load_archived(row) for row in self._db.run("archived_due", takes)]
 
     def ended_beyond(self, selection: Selection, newest: int) -> Position | None:
-        takes = _range_takes(selection) | {"newest": at_most(newest)}
+        takes = range_takes(selection) | {"newest": at_most(newest)}
         if selection.tier is None:
-            rows = self._db.run("ended_beyond", takes)
+            rows = self._db.run("ended_beyond", takes, flags=_flags(selection))
         else:
             rows = self._db.run("archived_beyond", takes | {"tier": selection.tier})
         return Position(*rows[0]) if rows else None
@@ -120,7 +129,12 @@ class SqlArchive(SqlPart, ArchiveStore):
         return frozenset(row[0] for row in self._db.run("remove_archived", None, columns))
 
 
-def _range_takes(selection: Selection) -> dict[str, object]:
+def _flags(selection: Selection) -> tuple[str, ...]:
+    return () if selection.members else ("whole",)
+
+
+def range_takes(selection: Selection) -> dict[str, object]:
+    """A selection as the parameters of the part ``governed``, without its limit."""
     rule, after, until = selection.rule, selection.after, selection.until
     exclude = [
         {

@@ -13,6 +13,7 @@ from tidemill.domain.retention import RestoredJob
 from tidemill.stores.archive_control import ArchiveControlStore
 from tidemill.stores.sql.base import SqlPart
 from tidemill.stores.sql.job_rows import dump, dump_details, dump_error, dump_mapping, tenant_of
+from tidemill.stores.sql.streams import stream_columns
 
 _PLAIN = (
     "id", "tenant", "queue", "task", "priority", "attempt", "max_attempts", "crashes", "token", "run_at", "created_at",
@@ -65,6 +66,10 @@ class SqlArchiveControl(SqlPart, ArchiveControlStore):
             )
             lines = [entry for item in inserted for entry in item.logs]
             self._insert("restore_logs", lines, _LOG, details=lambda entry: dump_mapping(entry.details))
+            if items := [entry for item in inserted for entry in item.streams]:
+                columns = stream_columns(items)
+                del columns["worker"]
+                self._db.run("restore_streams", None, columns)
         return new
 
     def _insert(

@@ -15,6 +15,9 @@ from tidemill.stores.sql.base import SqlPart
 from tidemill.stores.sql.driver import Row
 from tidemill.stores.sql.job_rows import dump, load_claim, load_worker
 
+COUNTS_ENDS = 13
+"""The schema version from which on workers count ends; older ones leave theirs at 0."""
+
 
 class SqlWorkers(SqlPart, WorkerStore, RecoveryStore):
     """register, beat, heartbeats, declare_gone, retire, drain, workers, orphans, overdue, sweep."""
@@ -33,6 +36,7 @@ class SqlWorkers(SqlPart, WorkerStore, RecoveryStore):
             "concurrency": worker.concurrency,
             "state": worker.state,
             "lease": lease,
+            "schema_version": COUNTS_ENDS,
         }
         started_at, expires_at = self._db.run("register", takes)[0]
         return replace(worker, started_at=started_at, beat_at=started_at, expires_at=expires_at, beats=0)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tidemill.stores.base import Listener, Lock, SchemaStatus
 
@@ -20,6 +20,18 @@ class QueryCall(NamedTuple):
     takes: Takes
     items: Items | None = None
     flags: tuple[str, ...] = ()
+
+
+class Turn(NamedTuple):
+    """Queries of a transaction that are sent together; with ``last``, the commit is sent with them."""
+
+    calls: Sequence[QueryCall]
+    last: bool = False
+
+
+T = TypeVar("T")
+Turns = Generator[Turn, list[list[Row]], T]
+"""A transaction that decides what to send next from the rows of the previous turn."""
 
 
 class QueryPipeline(Protocol):
@@ -60,7 +72,14 @@ class Driver(Protocol):
         ...
 
     def run_together(self, calls: Sequence[QueryCall]) -> list[list[Row]]:
-        """Run several independent named queries in one transaction. Returns the rows of each."""
+        """Run several independent named queries in one transaction, if they write. Returns the rows of each."""
+        ...
+
+    def run_turns(self, begin: Callable[[], Turns[T]]) -> T:
+        """Run turns of named queries in one transaction, or in the one that this thread has open.
+
+        ``begin`` is called again if another transaction was in the way and nothing was changed.
+        """
         ...
 
     def run_each(
@@ -102,3 +121,14 @@ class Driver(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+def run_one_by_one(run: Callable[[QueryCall], list[Row]], turns: Turns[T]) -> T:
+    """Run the queries of a transaction one by one, in a transaction that the caller has opened."""
+    try:
+        turn = next(turns)
+        while True:
+            turn = turns.send([run(call) for call in turn.calls])
+    except StopIteration as end:
+        value: T = end.value
+        return value

@@ -15,9 +15,11 @@ from tidemill.domain.filters import (
     bytes_of,
     encode_cursor,
     fitting,
+    fold,
     page_size,
 )
 from tidemill.domain.job import Claim, Execution, JobRow, LogEntry
+from tidemill.domain.log_search import FoundLine, LogFilter, LogPlace, read_log_cursor
 from tidemill.domain.states import JobState
 from tidemill.errors import BadFilter
 from tidemill.stores.base import JobQueries
@@ -47,7 +49,7 @@ def _fitting(rows: Sequence[Row], limit: int) -> Sequence[Row]:
 
 
 class SqlQueries(SqlPart, JobQueries):
-    """get, jobs, count, held, expired, executions, logs."""
+    """get, jobs, count, held, expired, executions, logs, search_logs."""
 
     def get(self, ids: Collection[UUID], *, tenant: str) -> list[JobRow]:
         if not ids:
@@ -144,3 +146,29 @@ class SqlQueries(SqlPart, JobQueries):
             for row in self._db.run("logs", takes, flags=("oldest" if before is None else "newest",))
         ]
         return lines if before is None else lines[::-1]
+
+    def search_logs(self, where: LogFilter, *, limit: int = 100, after: str | None = None) -> Page[FoundLine]:
+        size = page_size(limit)
+        before = None if after is None else read_log_cursor(after)
+        takes: dict[str, Any] = {
+            "levels": None if where.levels is None else sorted(where.levels),
+            "job_id": where.job_id,
+            "since": where.since,
+            "until": where.until,
+            "before_at": None if before is None else before.at,
+            "before_position": None if before is None else before.position,
+        }
+        sought = {
+            "text": None if where.text is None else fold(where.text),
+            "tasks": sorted(where.tasks) or None,
+            "tenant": tenant_of(where.tenant),
+        }
+        last: Sequence[Row] = ()
+        if any(value is not None for value in sought.values()):
+            last = self._db.run("searched_logs", takes | {"skip": max(where.look, 1) - 1})
+        floor = {"floor_at": last[0][0], "floor_position": last[0][1]} if last else {}
+        rows = self._db.run("search_logs", takes | sought | floor | {"limit": size + 1})
+        lines = [FoundLine(*load_log(row[:9]), *row[9:]) for row in rows[:size]]
+        if len(rows) > size:
+            return Page(lines, LogPlace(lines[-1].entry.at, lines[-1].position).cursor())
+        return Page(lines, LogPlace(*last[0]).cursor() if last else None)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import Any
+from uuid import UUID
 
 from tidemill.domain.cluster import Worker, WorkerState
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort, decode_cursor, needle
@@ -26,7 +28,17 @@ _DETAIL_FIELDS = (
     "definition_id",
     "definition_version",
     "schedule_id",
+    "flow_id",
+    "node",
+    "position",
+    "group_id",
+    "group_shard",
 )
+
+
+_values = attrgetter(*_DETAIL_FIELDS)
+# ``json.dumps`` with separators creates an encoder for each call.
+_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=True).encode
 
 
 def at_most(limit: int) -> int:
@@ -40,7 +52,7 @@ def at_most(limit: int) -> int:
 
 def dump(value: object) -> str:
     """Compact JSON text in ASCII, which every database stores unchanged."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=True)
+    return _encode(value)
 
 
 def dump_mapping(mapping: Mapping[str, object] | None) -> str | None:
@@ -84,17 +96,19 @@ def load_progress(text: str | None) -> Progress | None:
 
 def dump_details(details: Details) -> str | None:
     """The details as one JSON object; None if they are empty."""
-    if details is NO_DETAILS or details == NO_DETAILS:
+    if details is NO_DETAILS or (details.flow_id is None and details == NO_DETAILS):
         return None
-    body: dict[str, object] = {}
-    for name in _DETAIL_FIELDS:
-        value = getattr(details, name)
-        if value or value == 0:
-            body[name] = str(value) if name.endswith("_id") else value
+    body: dict[str, object] = {
+        name: str(value) if isinstance(value, UUID) else value
+        for name, value in zip(_DETAIL_FIELDS, _values(details), strict=True)
+        if value or value == 0
+    }
     if details.reference is not None:
         body["reference_type"], body["reference_id"] = details.reference
     if details.fire_at is not None:
         body["fire_at"] = details.fire_at.astimezone(UTC).isoformat()
+    if details.may_fail:
+        body["may_fail"] = True
     return dump(body)
 
 
@@ -113,6 +127,12 @@ def load_details(row: Row) -> Details:
         version,
         schedule,
         fire_at,
+        flow,
+        node,
+        position,
+        group,
+        shard,
+        may_fail,
     ) = row
     return Details(
         correlation_id=correlation,
@@ -126,6 +146,12 @@ def load_details(row: Row) -> Details:
         definition_version=version,
         schedule_id=schedule,
         fire_at=fire_at,
+        flow_id=flow,
+        node=node,
+        position=position,
+        group_id=group,
+        group_shard=shard,
+        may_fail=may_fail,
     )
 
 
@@ -279,6 +305,7 @@ def filter_takes(where: JobFilter) -> dict[str, Any]:
         "definition_version": where.definition_version,
         "schedule_id": where.schedule_id,
         "fire_at": where.fire_at,
+        "flow_id": where.flow_id,
         "reference_type": kind,
         "reference_id": reference,
         "tag": where.tag,

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID
 
 from tidemill.domain.decide import COMPLETED
+from tidemill.domain.graph import Additions, outcome_of
 from tidemill.domain.job import Claim, Enqueued, Finish, NewJob, ProgressReport
+from tidemill.domain.join_counts import Ended
 from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
 from tidemill.domain.limits import count, gate_of
 from tidemill.domain.record import Keep
 from tidemill.domain.states import ENDED, JobState
+from tidemill.domain.subscriptions import ENQUEUED, TOPIC, enqueued_event, wants_any, watched_finishes
 from tidemill.errors import JobExists, StoreBusy
 from tidemill.stores.access import AuditStore
 from tidemill.stores.base import LifecycleStore, Promoted, StepResult
 from tidemill.stores.follow_ups import completing, following_entries
+from tidemill.stores.graph_checks import added as added_by
+from tidemill.stores.graph_checks import refuse_bad_graph
 from tidemill.stores.sql.driver import QueryCall, Row
+from tidemill.stores.sql.graph_writes import GraphWrites
+from tidemill.stores.sql.job_events import SqlJobEvents
 from tidemill.stores.sql.job_rows import dump_details, dump_error, dump_progress, load_limits
+from tidemill.stores.sql.join_counts import RELEASED
 from tidemill.stores.sql.limit_counts import LimitCounts
+from tidemill.stores.sql.occurrences import TOPIC as OCCURRENCES
+from tidemill.stores.sql.occurrences import note_ends
+from tidemill.stores.sql.steps import write_records
+from tidemill.stores.sql.waits import write_waits
 
 _LOT = 1_000  # jobs of one finish that one statement inserts
 _ALL = Keep.ALL
+_NO_DELAY = timedelta(0)
+_PLAIN = ("plain",)  # the flag of a finish that leaves tied jobs alone
 _ROUNDS = 20  # maximum tries of a job whose key is released between two reads
 _CRASHES, _LIMITS, _SEQ = 7, 15, 17  # columns of a claimed row
 # Columns of a finish and the attributes of its transition.
@@ -32,15 +46,28 @@ _RELEASE_COLUMNS = {"delay": "delay", "refund": "refund", "on_cancel": "on_cance
 _claim = partial(tuple.__new__, Claim)  # Claim._make without its length check
 
 
-class SqlLifecycle(LimitCounts, LifecycleStore, AuditStore):
+class SqlLifecycle(SqlJobEvents, LimitCounts, GraphWrites, LifecycleStore, AuditStore):
     """enqueue → promote → claim → start → report → finish."""
 
     def enqueue(self, jobs: Iterable[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
+        if self.subscriptions and wants_any(self.subscriptions, ENQUEUED):
+            return self._enqueue_watched(jobs, now)
         jobs = jobs if isinstance(jobs, Sequence) else list(jobs)
         if len(jobs) > 1 and any(job.unique is not None for job in jobs):
             with self._db.transaction():  # a held key needs a second round, within the same transaction
                 return self._enqueue(jobs, now)
         return self._enqueue(jobs, now)
+
+    def _enqueue_watched(self, jobs: Iterable[NewJob], now: datetime | None) -> list[Enqueued]:
+        """Insert jobs together with their events."""
+        jobs = jobs if isinstance(jobs, Sequence) else list(jobs)
+        with self._db.transaction():
+            answers = self._enqueue(jobs, now)
+            made = [job for job, answer in zip(jobs, answers, strict=True) if answer.created]
+            at = self._time(now) if any(job.run_at is not None for job in made) else now
+            if self.append_events([enqueued_event(job, first_state(job, at)) for job in made], now=now):
+                self.notify([TOPIC])
+            return answers
 
     def _enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
         outcome: dict[UUID, Enqueued] = {}
@@ -112,13 +139,16 @@ class SqlLifecycle(LimitCounts, LifecycleStore, AuditStore):
         rows = self._db.run("claim", claim_takes(request, now), gated_columns(request.lanes))
         return claims_of(rows, request)
 
-    def start(self, claims: Sequence[Claim], *, now: datetime | None = None) -> frozenset[UUID]:
+    def start(
+        self, claims: Sequence[Claim], ages: Sequence[float] | None = None, *, now: datetime | None = None
+    ) -> frozenset[UUID]:
         if not claims:
             return frozenset()
         columns: dict[str, list[Any]] = {
             "id": [claim.id for claim in claims],
             "token": [claim.token for claim in claims],
             "worker": [claim.worker for claim in claims],
+            "started_ago": list(ages) if ages is not None else [0.0] * len(claims),
         }
         return _ids(self._db.run("start", {"now": now}, columns))
 
@@ -137,33 +167,117 @@ class SqlLifecycle(LimitCounts, LifecycleStore, AuditStore):
     def finish(self, finishes: Sequence[Finish], *, now: datetime | None = None) -> frozenset[UUID]:
         if not finishes:
             return frozenset()
-        # A list, because a generator costs each job more than the test itself.
-        if [item for item in finishes if item.then]:
-            return self._finish_and_enqueue(finishes, now)
-        return self._finish(finishes, now)
-
-    def _finish(self, finishes: Sequence[Finish], now: datetime | None) -> frozenset[UUID]:
-        if [item for item in finishes if item.claim.limits is not None]:
-            return self._finish_counted(finishes, now)
-        return self._finish_plain(finishes, now)
-
-    def _finish_and_enqueue(self, finishes: Sequence[Finish], now: datetime | None) -> frozenset[UUID]:
-        """Apply the finishes, and enqueue the follow-up jobs of the completed ones, in one transaction."""
+        if not self.subscriptions or not (watched := watched_finishes(self.subscriptions, finishes)):
+            return self._finish_any(finishes, now)
         with self._db.transaction():
+            lost = self._finish_any(finishes, now)
+            self._append_finishes(watched, lost, now)
+        self.notify([TOPIC])
+        return lost
+
+    def _finish_any(self, finishes: Sequence[Finish], now: datetime | None) -> frozenset[UUID]:
+        # A list, because a generator costs each job more than the test itself.
+        if [item for item in finishes if item.tied or item.additions is not None]:
+            return self._finish_tied(finishes, now)
+        if [item for item in finishes if item.then]:
+            with self._db.transaction():
+                lost = self._finish(finishes, now)
+                self._follow(finishes, lost, now)
+        else:
             lost = self._finish(finishes, now)
-            accepted = completing(finishes, lost)
-            following = [job for item in accepted for job in item.then]
-            for at in range(0, len(following), _LOT):
-                lot = following[at : at + _LOT]
-                self.record(following_entries(accepted, self.enqueue(lot, now=now)), now=now)
+        # A plain finish leaves tied jobs alone; what else it leaves is lost.
+        return self._finish_again(finishes, lost, now) if lost else lost
+
+    def _finish_again(
+        self, finishes: Sequence[Finish], lost: frozenset[UUID], now: datetime | None
+    ) -> frozenset[UUID]:
+        """Finish the tied jobs among those that a plain finish left. Returns the ids that are really lost."""
+        with self._db.transaction():
+            tied = self._tied_of(lost)
+            again = [item for item in finishes if item.claim.id in tied]
+            return lost - tied | self._finish_tied(again, now) if again else lost
+
+    def _finish(self, finishes: Sequence[Finish], now: datetime | None, *flags: str) -> frozenset[UUID]:
+        if [item for item in finishes if item.claim.limits is not None]:
+            return self._finish_counted(finishes, now, *(flags or _PLAIN))
+        return self._finish_plain(finishes, now, *(flags or _PLAIN))
+
+    def _finish_tied(self, finishes: Sequence[Finish], now: datetime | None) -> frozenset[UUID]:
+        """Apply the finishes, write what they add, and count the ends, in one transaction."""
+        with self._db.transaction():
+            # Jobs that others need are tied first, in the same order as everywhere: jobs before counter rows.
+            added = [additions for item in finishes if (additions := added_by(item)) is not None]
+            for item in finishes:
+                if (additions := added_by(item)) is not None and additions.edges:
+                    self._lock_needs(item.claim, additions)
+            locked = self._db.run("lock_ties", {"ids": sorted(item.claim.id for item in finishes)})
+            tied = {id for id, tied, _ in locked if tied}
+            defined = {id for id, _, defined in locked if defined}
+            # Before the finish, because only the holder of a job writes its records.
+            write_records(self._db, [record for additions in added for record in additions.records], now)
+            kept = [
+                item._replace(keep=Keep.LAST) if item.keep is Keep.NOTHING and item.claim.id in tied else item
+                for item in finishes
+            ]
+            lost = self._finish(kept, now, "tied")
+            accepted = [item for item in kept if item.claim.id not in lost]
+            states = (
+                self._db.run("job_states", {"ids": [item.claim.id for item in accepted]}) if accepted else []
+            )
+            after = {id: JobState(state) for id, state, _ in states}
+            # A late request to cancel changes the state, and such a job adds nothing.
+            adding = [item for item in accepted if after.get(item.claim.id) is item.transition.state]
+            write_waits(self._db, [item for item in adding if added_by(item) is not None])
+            for item in adding:
+                if (additions := added_by(item)) is not None:
+                    self._add(item.claim, additions, now)
+            ends = [
+                Ended(id, outcome_of(JobState(state)))
+                for id, state, tied in states
+                if tied and state in ENDED
+            ]
+            if ends:
+                self._count_ends(ends, now)
+                self._note_ends([end for end in ends if end.id in defined], now)
+            self._follow(kept, lost, now)
             return lost
 
-    def _finish_plain(self, finishes: Sequence[Finish], now: datetime | None) -> frozenset[UUID]:
-        return _ids(self._db.run(*finish_call(finishes, now)))
+    def _tied_of(self, ids: Collection[UUID]) -> set[UUID]:
+        """Lock held jobs, and the counter rows of their ends. Returns those whose end is counted."""
+        return {id for id, tied, _ in self._db.run("lock_ties", {"ids": sorted(ids)}) if tied}
 
-    def _finish_counted(self, finishes: Sequence[Finish], now: datetime | None) -> frozenset[UUID]:
+    def _note_ends(self, ends: Sequence[Ended], now: datetime | None) -> None:
+        """Write the ends of jobs of definitions for the schedules that run after these."""
+        if ends and note_ends(self._db, ends, now):
+            self.notify([OCCURRENCES])
+
+    def _lock_needs(self, claim: Claim, additions: Additions) -> None:
+        made = {job.id for job in additions.jobs} | {group.id for group in additions.groups}
+        self._tie({edge.needs_id for edge in additions.edges} - made, claim.tenant)
+
+    def _add(self, claim: Claim, additions: Additions, now: datetime | None) -> None:
+        """Write the jobs, edges, joins and groups that a finish adds."""
+        refuse_bad_graph(claim.tenant, additions.groups, additions.jobs, additions.edges)
+        own = {join.id for join in additions.joins if join.id == claim.id}
+        self._write_graph(additions, claim.tenant, now, replaced=own)
+        self.notify(sorted({f"ready:{job.queue}" for job in additions.jobs if job.waiting is None}))
+
+    def _follow(self, finishes: Sequence[Finish], lost: frozenset[UUID], now: datetime | None) -> None:
+        """Enqueue the follow-up jobs of the finishes that completed their jobs."""
+        accepted = completing(finishes, lost)
+        following = [job for item in accepted for job in item.then]
+        for at in range(0, len(following), _LOT):
+            lot = following[at : at + _LOT]
+            self.record(following_entries(accepted, self.enqueue(lot, now=now)), now=now)
+
+    def _finish_plain(self, finishes: Sequence[Finish], now: datetime | None, *flags: str) -> frozenset[UUID]:
+        return _ids(self._db.run(*finish_call(finishes, now, *flags)))
+
+    def _finish_counted(
+        self, finishes: Sequence[Finish], now: datetime | None, *flags: str
+    ) -> frozenset[UUID]:
         with self._db.transaction():
-            lost = self._finish_plain(finishes, now)
+            lost = self._finish_plain(finishes, now, *flags)
             self._give_back(count(item.claim.limits for item in finishes if item.claim.id not in lost), now)
             return lost
 
@@ -171,11 +285,22 @@ class SqlLifecycle(LimitCounts, LifecycleStore, AuditStore):
         self, finishes: Sequence[Finish], request: ClaimRequest, *, now: datetime | None = None
     ) -> StepResult:
         with self._db.transaction():
-            lost = self.finish(finishes, now=now)
+            released: dict[UUID, str] = {}
+            outer = RELEASED.set(released)
+            try:
+                lost = self.finish(finishes, now=now)
+            finally:
+                RELEASED.reset(outer)
             if not request.handoff or not wants(request):
-                return StepResult(lost, self.claim(request, now=now))
-            back = count(item.claim.limits for item in finishes if item.claim.id not in lost)
-            return StepResult(lost, self._claim_counted(request, now, back))
+                claims = self.claim(request, now=now)
+            else:
+                back = count(item.claim.limits for item in finishes if item.claim.id not in lost)
+                claims = self._claim_counted(request, now, back)
+            for claim in claims if released else ():
+                released.pop(claim.id, None)
+            if released:
+                self.notify(sorted({f"ready:{queue}" for queue in released.values()}))
+            return StepResult(lost, claims)
 
 
 def claims_of(rows: Sequence[Row], request: ClaimRequest) -> list[Claim]:
@@ -211,7 +336,7 @@ def end_columns(finishes: Sequence[Finish]) -> dict[str, list[Any]]:
 def done_columns(finishes: Sequence[Finish]) -> dict[str, list[Any]]:
     """The columns in which successful jobs differ."""
     # ``zip`` reads the tuples at once; attribute by attribute, they cost each job several times as much.
-    claims, _, results, _, started_ago, ended_ago, _, _, _ = zip(*finishes, strict=True)
+    claims, _, results, _, started_ago, ended_ago, *_ = zip(*finishes, strict=True)
     return {
         "id": [claim.id for claim in claims],
         "token": [claim.token for claim in claims],
@@ -235,6 +360,7 @@ def finish_call(finishes: Sequence[Finish], now: datetime | None, *flags: str) -
     if not are_full(keep):
         columns["keep"] = keep
         flags = ("light", *flags)
+    flags = tuple(flag for flag in flags if flag != "tied")
     return QueryCall("finish", {"now": now}, columns, flags)
 
 
@@ -313,7 +439,18 @@ def _enqueue_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
         "limits": [gate_of(job.limits) or None for job in jobs],
         "details": [dump_details(job.details) for job in jobs],
         "args": [job.args for job in jobs],
+        "tied": [job.tied for job in jobs],
     }
+
+
+def first_state(job: NewJob, now: datetime | None) -> JobState:
+    """The state of a new job, for its event. ``now`` is needed for a job with ``run_at``."""
+    if job.waiting is not None:
+        return JobState.WAITING
+    later = job.delay is not None and job.delay > _NO_DELAY
+    if job.run_at is not None and now is not None:
+        later = job.run_at > now
+    return JobState.SCHEDULED if later else JobState.PENDING
 
 
 def _ids(rows: Sequence[Row]) -> frozenset[UUID]:

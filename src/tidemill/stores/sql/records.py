@@ -17,7 +17,7 @@ from tidemill.stores.sql.job_rows import dump_mapping, load_mapping, tenant_of
 
 
 class SqlRecords(SqlPart, RecordStore, AuditStore):
-    """log, save_checkpoints, checkpoints, record, audit."""
+    """log, save_checkpoints, checkpoints, record, audit, audit_gaps."""
 
     def log(self, entries: Sequence[LogEntry]) -> frozenset[UUID]:
         if not entries:
@@ -109,3 +109,6 @@ class SqlRecords(SqlPart, RecordStore, AuditStore):
             )
             for number, at, owner, by, act, thing, earlier, later, digest in rows
         ]
+
+    def audit_gaps(self) -> list[str]:
+        return [row[0] for row in self._db.run("audit_gaps")]

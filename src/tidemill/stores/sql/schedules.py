@@ -24,6 +24,7 @@ from tidemill.domain.states import JobState
 from tidemill.stores.schedules import DefinitionStore, FireStore, ReleaseStore, ScheduleStore
 from tidemill.stores.sql.base import SqlPart
 from tidemill.stores.sql.job_rows import at_most, tenant_of
+from tidemill.stores.sql.occurrences import write_sources
 from tidemill.stores.sql.schedule_rows import (
     definition_takes,
     load_definition,
@@ -94,8 +95,11 @@ class SqlSchedules(SqlPart, ScheduleStore, FireStore):
     ) -> frozenset[UUID]:
         if not schedules:
             return frozenset()
-        rows = self._db.run("put_schedules", {"now": now}, schedule_columns(schedules))
-        return frozenset(row[0] for row in rows)
+        with self._db.transaction():
+            rows = self._db.run("put_schedules", {"now": now}, schedule_columns(schedules))
+            lost = frozenset(row[0] for row in rows)
+            write_sources(self._db, (schedule for schedule in schedules if schedule.id not in lost))
+            return lost
 
     def schedules(
         self,

@@ -27,13 +27,16 @@ class SqlSettings(SqlPart, SettingsStore):
                 state.settings.append(Setting(name, json.loads(value), note, at, by))
             else:
                 state.rules.append(read_rule((name, kind, most, per, burst, value, pinned, at, by)))
+        self.learn_subscriptions(state.settings)
         return state
 
     def settings(self) -> list[Setting]:
-        return [
+        settings = [
             Setting(key, json.loads(value), description, updated_at, updated_by)
             for key, value, description, updated_at, updated_by in self._db.run("settings")
         ]
+        self.learn_subscriptions(settings)
+        return settings
 
     def put_settings(self, settings: Sequence[Setting], *, now: datetime | None = None) -> None:
         if not settings:

@@ -6,29 +6,21 @@ import json
 import re
 from collections.abc import Collection
 from datetime import datetime, timedelta
-from uuid import UUID
 
 from tidemill.domain.filters import JobFilter
 from tidemill.domain.states import JobState
 from tidemill.domain.stats import (
+    LATEST,
     LOOK,
-    LOOK_AT_TIMES,
     MESSAGE,
-    SAMPLES,
+    DeclaredCounts,
     Depth,
-    EndedGroup,
-    EndedGroups,
     EndedTiming,
     FailedJob,
-    Group,
     HeldRow,
     HeldSelection,
     Holder,
-    Series,
-    SeriesStep,
     UnfinishedCounts,
-    steps_of,
-    whole_from,
 )
 from tidemill.stores.sql.base import SqlPart
 from tidemill.stores.sql.driver import Row
@@ -41,38 +33,7 @@ _ERROR = re.compile(rf"\[{_PART}\",{_PART}")
 
 
 class SqlStats(SqlPart, StatsStore, OccupancyStore):
-    """ended_by, count_ended, standing, series, troubles, depths, lately, crowd, holding, holders."""
-
-    def ended_by(
-        self,
-        group: Group,
-        window: timedelta,
-        *,
-        tenant: str,
-        failures: bool = False,
-        limit: int = 100,
-        look: int = LOOK,
-        now: datetime | None = None,
-    ) -> EndedGroups:
-        since = self._time(now) - window
-        takes = {
-            "group": group,
-            "since": since,
-            "tenant": tenant_of(tenant),
-            "look": max(look, 0),
-            "limit": at_most(limit),
-        }
-        rows = self._db.run("failed_by", takes) if failures else self._db.run("ended_by", takes)
-        seen, first_at = rows[0][:2]
-        sampled = seen >= look > 0
-        groups = [_ended(row[2:], group) for row in rows if row[2] is not None]
-        return EndedGroups(groups, first_at if sampled else since, sampled)
-
-    def count_ended(
-        self, window: timedelta, *, tenant: str, now: datetime | None = None
-    ) -> dict[JobState, int]:
-        takes = {"since": self._time(now) - window, "tenant": tenant_of(tenant)}
-        return {JobState(state): jobs for state, jobs in self._db.run("count_ended", takes) if jobs}
+    """standing, declared, troubles, depths, lately, crowd, holding, holders."""
 
     def standing(self, *, tenant: str) -> dict[JobState, int]:
         if tenant_of(tenant) is not None:
@@ -81,41 +42,8 @@ class SqlStats(SqlPart, StatsStore, OccupancyStore):
             rows = self._db.run("standing")
         return {JobState(state): jobs for state, jobs in rows}
 
-    def series(
-        self,
-        window: timedelta,
-        step: timedelta,
-        *,
-        tenant: str,
-        look: int = LOOK_AT_TIMES,
-        samples: int = SAMPLES,
-        now: datetime | None = None,
-    ) -> Series:
-        steps = steps_of(self._time(now), window, step)
-        takes = {"since": steps[0], "until": steps[-1] + step, "step": step, "tenant": tenant_of(tenant)}
-        counted = self._db.run("ended_series", {**takes, "look": look})
-        troubled = self._db.run("troubled_series", {**takes, "look": look})
-        totals = {at: total for at, _, total in counted}
-        troubles = {at: (failed, cancelled) for at, failed, cancelled in troubled}
-        times: dict[datetime, list[tuple[timedelta, timedelta]]] = {}
-        for at, run_time, lag in self._db.run("series_samples", {**takes, "samples": samples}):
-            times.setdefault(at, []).append((run_time, lag))
-        sampled = sum(seen for _, seen, _ in counted) >= look
-        since_at = whole_from(steps, step, counted[0][0] if counted else None, sampled)
-        slots = []
-        for at in steps:
-            if at >= since_at:
-                total = totals.get(at, 0)
-                # Two separate queries: jobs that ended between them are counted only by the second.
-                failed, cancelled = troubles.get(at, (0, 0))
-                run_times, lags = tuple(zip(*times.get(at, ()), strict=True)) or ((), ())
-                completed = max(total - failed - cancelled, 0)
-                slots.append(
-                    SeriesStep(
-                        at, completed + failed + cancelled, completed, failed, cancelled, run_times, lags
-                    )
-                )
-        return Series(slots, step, since_at, sampled)
+    def declared(self) -> DeclaredCounts:
+        return DeclaredCounts(*self._db.run("declared")[0])
 
     def troubles(
         self, window: timedelta, *, tenant: str, limit: int = 1000, now: datetime | None = None
@@ -126,7 +54,7 @@ class SqlStats(SqlPart, StatsStore, OccupancyStore):
     def depths(self, *, tenant: str, now: datetime | None = None) -> list[Depth]:
         return [Depth(*row) for row in self._db.run("depths", {"now": now, "tenant": tenant_of(tenant)})]
 
-    def lately(self, tasks: Collection[str], *, tenant: str, per_task: int = SAMPLES) -> list[EndedTiming]:
+    def lately(self, tasks: Collection[str], *, tenant: str, per_task: int = LATEST) -> list[EndedTiming]:
         if not tasks:
             return []
         takes = {"tasks": sorted(set(tasks)), "tenant": tenant_of(tenant), "per_task": max(per_task, 0)}
@@ -168,13 +96,6 @@ class SqlStats(SqlPart, StatsStore, OccupancyStore):
 def _held(row: Row) -> HeldRow:
     progress = load_progress(row[13])
     return HeldRow._make((*row[:4], JobState(row[4]), *row[5:13], None if progress is None else progress.at))
-
-
-def _ended(row: Row, group: Group) -> EndedGroup:
-    name = row[0]
-    if group is Group.WORKER:
-        name = str(UUID(name)) if name else None
-    return EndedGroup._make((name, *row[1:]))
 
 
 def _trouble(row: Row) -> FailedJob:

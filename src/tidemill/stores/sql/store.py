@@ -13,22 +13,32 @@ from tidemill.stores.sql.archive_control import SqlArchiveControl
 from tidemill.stores.sql.archive_files import SqlArchiveFiles
 from tidemill.stores.sql.blobs import SqlBlobs
 from tidemill.stores.sql.cluster import SqlLeases, SqlWorkers
-from tidemill.stores.sql.control import SqlControl
 from tidemill.stores.sql.driver import Driver
+from tidemill.stores.sql.flow_archive import SqlFlowArchive
+from tidemill.stores.sql.flows import SqlFlows
+from tidemill.stores.sql.job_events import SqlAlerts
 from tidemill.stores.sql.job_queries import SqlQueries
 from tidemill.stores.sql.keys import SqlKeys
 from tidemill.stores.sql.lifecycle import SqlLifecycle
 from tidemill.stores.sql.limits import SqlLimits
+from tidemill.stores.sql.occurrences import SqlOccurrences
 from tidemill.stores.sql.records import SqlRecords
+from tidemill.stores.sql.rollups import SqlRollups
 from tidemill.stores.sql.schedules import SqlDefinitions, SqlReleases, SqlSchedules
+from tidemill.stores.sql.seals import SqlSeals
+from tidemill.stores.sql.sessions import SqlSessions
 from tidemill.stores.sql.settings import SqlSettings
+from tidemill.stores.sql.signals import SqlSignals
 from tidemill.stores.sql.stats import SqlStats
+from tidemill.stores.sql.steps import SqlSteps
+from tidemill.stores.sql.streams import SqlStreams
 from tidemill.stores.step_pipeline import StepPipeline
 
 
 class SqlStore(
     SqlLifecycle,
-    SqlControl,
+    SqlFlows,
+    SqlFlowArchive,
     SqlQueries,
     SqlRecords,
     SqlWorkers,
@@ -41,9 +51,17 @@ class SqlStore(
     SqlSchedules,
     SqlLimits,
     SqlStats,
+    SqlRollups,
     SqlKeys,
+    SqlSeals,
+    SqlSessions,
     SqlReleases,
     SqlBlobs,
+    SqlSteps,
+    SqlStreams,
+    SqlSignals,
+    SqlAlerts,
+    SqlOccurrences,
     Store,
 ):
     """A store in a relational database."""

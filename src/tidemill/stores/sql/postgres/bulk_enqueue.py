@@ -53,7 +53,7 @@ def columns_of(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
 def alike(jobs: Sequence[NewJob]) -> bool:
     """Whether the jobs differ only in id and arguments, are due now, and have neither unique keys, limits nor details."""
     first = jobs[0]
-    if first.run_at or first.delay or first.unique or first.limits or first.waiting is not None:
+    if first.run_at or first.delay or first.unique or first.limits or first.waiting is not None or first.tied:
         return False
     if first.details is not NO_DETAILS and first.details != NO_DETAILS:
         return False

@@ -17,7 +17,7 @@ from tidemill.errors import BadSettings, StoreBusy, StoreUnavailable
 from tidemill.stores.base import Listener, Lock, SchemaStatus
 from tidemill.stores.coalescer import Coalescer
 from tidemill.stores.sql import migrations
-from tidemill.stores.sql.driver import Items, QueryCall, Row, Takes
+from tidemill.stores.sql.driver import Items, QueryCall, Row, T, Takes, Turns, run_one_by_one
 from tidemill.stores.sql.postgres import advisory_locks, schema
 from tidemill.stores.sql.postgres.failures import RETRIED, UNPACKABLE, again, translate
 from tidemill.stores.sql.postgres.pipeline import PostgresPipeline
@@ -134,6 +134,31 @@ class PostgresDriver:
                 return again(self._run_all, packed)
         except (psycopg.Error, *UNPACKABLE) as error:
             raise translate(error, self.url) from error
+
+    def run_turns(self, begin: Callable[[], Turns[T]]) -> T:
+        self._restart_after_fork()
+        self._ensure()
+        if self._pooled or getattr(self._local, "connection", None) is not None:
+            with self.transaction():
+                return run_one_by_one(lambda call: self.run(*call), begin())
+        try:
+            try:
+                return self._take_turns(begin)
+            except RETRIED:
+                return again(self._take_turns, begin)
+        except (psycopg.Error, *UNPACKABLE) as error:
+            raise translate(error, self.url) from error
+
+    def _take_turns(self, begin: Callable[[], Turns[T]]) -> T:
+        connection = self._pool.take()
+        try:
+            return connection.run_turns(begin(), self._packed)
+        finally:
+            self._pool.give_back(connection)
+
+    def _packed(self, call: QueryCall) -> tuple[Statement, list[bytes | None]]:
+        statement = self._statements.get(call.name, call.takes, call.flags)
+        return statement, statement.pack(call.takes, call.items)
 
     def run_each(
         self, name: str, takes: Takes, batches: Iterable[Items], keep: Callable[[list[list[Row]]], bool]

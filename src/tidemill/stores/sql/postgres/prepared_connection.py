@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import select
 from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from typing import Any
 
 import psycopg
@@ -20,7 +21,7 @@ from psycopg.pq import ExecStatus, Format, PipelineStatus, TransactionStatus
 from psycopg.pq.abc import PGconn, PGresult
 from psycopg.rows import RowFactory, tuple_row
 
-from tidemill.stores.sql.driver import Row
+from tidemill.stores.sql.driver import QueryCall, Row, T, Turns
 from tidemill.stores.sql.postgres.statements import Statement
 from tidemill.stores.wait_function import wait_function
 
@@ -35,6 +36,7 @@ class Connection(psycopg.Connection[Row]):
         super().__init__(pgconn, row_factory)
         # The prepared statements: name, and the reader of its rows.
         self._ready: dict[bytes, tuple[bytes, Transformer]] = {}
+        self._numbers = count()  # of prepared statements; one that fails does not give its number back
         self._listener = _listener(pgconn.socket)
 
     def spoken(self) -> bool:
@@ -92,6 +94,73 @@ class Connection(psycopg.Connection[Row]):
         return [
             self._rows(statement, reader, result)
             for (statement, _), (_, reader), result in zip(calls, ready, answers, strict=True)
+        ]
+
+    def run_turns(
+        self, turns: Turns[T], pack: Callable[[QueryCall], tuple[Statement, Sequence[bytes | None]]]
+    ) -> T:
+        """Run turns of statements in one transaction. The commit is sent with the last turn, or after it."""
+        pgconn = self.pgconn
+        try:
+            turn = next(turns)
+            pgconn.enter_pipeline_mode()
+            while True:
+                rows = self._turn([pack(call) for call in turn.calls], commit=turn.last)
+                try:
+                    turn = turns.send(rows)
+                except StopIteration as end:
+                    if not turn.last:
+                        self._turn([], commit=True)
+                    value: T = end.value
+                    return value
+        except psycopg.Error:
+            if pgconn.pipeline_status != PipelineStatus.OFF:
+                self.close()  # later answers would be taken for those of other statements
+            raise
+        except Exception:
+            if pgconn.pipeline_status != PipelineStatus.OFF:
+                with contextlib.suppress(psycopg.Error):
+                    self._take_back()
+            raise
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _turn(
+        self, packed: Sequence[tuple[Statement, Sequence[bytes | None]]], *, commit: bool
+    ) -> list[list[Row]]:
+        """Send statements in the open pipeline, and wait for their rows; with ``commit``, also for the commit."""
+        pgconn = self.pgconn
+        names: list[bytes] = []
+        kept: list[
+            int
+        ] = []  # places of the answers that have rows; the others report that a statement is prepared
+        new: dict[bytes, bytes] = {}
+        sent = 0
+        for statement, parameters in packed:
+            known = self._ready.get(statement.numbered)
+            name = known[0] if known is not None else new.get(statement.numbered)
+            if name is None:
+                name = new[statement.numbered] = b"tidemill_%d" % next(self._numbers)
+                pgconn.send_prepare(name, statement.numbered, statement.types)
+                sent += 1
+            pgconn.send_query_prepared(name, parameters, statement.formats, Format.BINARY)
+            names.append(name)
+            kept.append(sent)
+            sent += 1
+        if commit:
+            pgconn.pipeline_sync()
+            answers = self._answers()
+            pgconn.exit_pipeline_mode()
+        else:
+            pgconn.send_flush_request()
+            answers = self._answers(sent)
+        for (statement, _), name in zip(packed, names, strict=True):
+            if statement.numbered in new:
+                self._ready.setdefault(statement.numbered, (name, self._reader(statement)))
+        return [
+            self._rows(statement, self._ready[statement.numbered][1], answers[place])
+            for (statement, _), place in zip(packed, kept, strict=True)
         ]
 
     def run_each(
@@ -254,7 +323,7 @@ class Connection(psycopg.Connection[Row]):
         return answers
 
     def _prepare(self, statement: Statement) -> tuple[bytes, Transformer]:
-        name = b"tidemill_%d" % len(self._ready)
+        name = b"tidemill_%d" % next(self._numbers)
         self.pgconn.send_prepare(name, statement.numbered, statement.types)
         self._answer()
         made = self._ready[statement.numbered] = (name, self._reader(statement))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -13,6 +13,7 @@ from tidemill.domain.job import Claim, Enqueued, Finish, NewJob
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.limits import ENDLESS, LimitKind, names_of, rule_of
 from tidemill.domain.states import ENDED
+from tidemill.domain.subscriptions import ENQUEUED, wants_any, watched_finishes
 from tidemill.errors import JobExists, StoreBusy
 from tidemill.stores.base import StepResult
 from tidemill.stores.sql.driver import QueryCall, QueryPipeline, Row
@@ -28,16 +29,18 @@ from tidemill.stores.sql.lifecycle import (
     wants,
 )
 from tidemill.stores.sql.postgres.bulk_enqueue import BulkEnqueue, DifferentShape, alike, columns_of
-from tidemill.stores.sql.store import SqlStore
+from tidemill.stores.sql.postgres.end_counts import PostgresEndCounts
 from tidemill.stores.step_pipeline import StepPipeline
 
 _LOST = 18  # column of ``step``
 
 
-class PostgresStore(SqlStore):
+class PostgresStore(PostgresEndCounts):
     """A store in PostgreSQL."""
 
     def enqueue(self, jobs: Iterable[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
+        if self.subscriptions and wants_any(self.subscriptions, ENQUEUED):
+            return self._enqueue_watched(jobs, now)
         if not isinstance(jobs, Sequence):
             return self._enqueue_made(iter(jobs), now)
         if not jobs or not alike(jobs):
@@ -82,36 +85,54 @@ class PostgresStore(SqlStore):
             return StepResult(frozenset(), self.claim(request, now=now))
         if not wants(request):
             return StepResult(self.finish(finishes, now=now), [])
+        if self._is_watched(finishes):
+            return super().step(finishes, request, now=now)
         if any(lane.gate or lane.limits for lane in request.lanes):
             return self._step_counted(finishes, request, now)
         call = plain_step(finishes, request, now)
         if call is None:
+            if any(item.tied for item in finishes) and _alone(finishes):
+                return self._step_tied(finishes, request, now)
             return super().step(finishes, request, now=now)
-        return _stepped(self._db.run(*call), request)
+        return self._again(finishes, _stepped(self._db.run(*call), request), now)
+
+    def _is_watched(self, finishes: Sequence[Finish]) -> bool:
+        """Whether an event must be written with one of these finishes, which a combined statement cannot do."""
+        return bool(self.subscriptions) and bool(watched_finishes(self.subscriptions, finishes))
+
+    def _again(self, finishes: Sequence[Finish], step: StepResult, now: datetime | None) -> StepResult:
+        """The step, after another try of the jobs it lost: a plain statement leaves tied jobs alone."""
+        if not step.lost:
+            return step
+        return StepResult(self._finish_again(finishes, step.lost, now), step.claims)
 
     def steps_ahead(self) -> StepPipeline | None:
         ahead = self._db.ahead()
-        return None if ahead is None else _StepPipeline(ahead)
+        return None if ahead is None else _StepPipeline(ahead, self._again, self._is_watched)
 
     # Jobs with limits ----------------------------------------------------------------------------------------------------
 
     def _step_counted(
         self, finishes: Sequence[Finish], request: ClaimRequest, now: datetime | None
     ) -> StepResult:
-        counted = None if any(item.then for item in finishes) else counted_claim(request, now)
+        bound = any(item.then or item.tied or item.additions is not None for item in finishes)
+        counted = None if bound else counted_claim(request, now)
         if request.handoff:
             handoff = None if counted is None else _handoff_step(finishes, request, counted)
             if handoff is None:
                 return super().step(finishes, request, now=now)
-            return _stepped(self._db.run(*handoff), request)
+            return self._again(finishes, _stepped(self._db.run(*handoff), request), now)
         if counted is None:
             return super().step(finishes, request, now=now)
-        calls = [finish_call(finishes, now, "counted"), counted.opening(), counted.call]
+        calls = [finish_call(finishes, now, "counted", "plain"), counted.opening(), counted.call]
         lost, _, rows = self._db.run_together(calls)
-        return StepResult(frozenset(row[0] for row in lost), claims_of(rows, request))
+        step = StepResult(frozenset(row[0] for row in lost), claims_of(rows, request))
+        return self._again(finishes, step, now)
 
-    def _finish_counted(self, finishes: Sequence[Finish], now: datetime | None) -> frozenset[UUID]:
-        return frozenset(row[0] for row in self._db.run(*finish_call(finishes, now, "counted")))
+    def _finish_counted(
+        self, finishes: Sequence[Finish], now: datetime | None, *flags: str
+    ) -> frozenset[UUID]:
+        return frozenset(row[0] for row in self._db.run(*finish_call(finishes, now, "counted", *flags)))
 
     def _claim_counted(
         self, request: ClaimRequest, now: datetime | None, back: Mapping[str, int] | None = None
@@ -138,17 +159,26 @@ class CountedClaim(NamedTuple):
 class _StepPipeline:
     """Steps of jobs that have no limits and that end."""
 
-    def __init__(self, ahead: QueryPipeline) -> None:
+    def __init__(
+        self,
+        ahead: QueryPipeline,
+        again: Callable[[Sequence[Finish], StepResult, datetime | None], StepResult],
+        is_watched: Callable[[Sequence[Finish]], bool],
+    ) -> None:
         self._ahead = ahead
-        self._requests: deque[ClaimRequest] = deque()
+        self._again = again
+        self._is_watched = is_watched
+        self._sent: deque[tuple[Sequence[Finish], ClaimRequest]] = deque()
 
     def send(self, finishes: Sequence[Finish], request: ClaimRequest) -> bool:
         if not finishes or not wants(request) or any(lane.gate or lane.limits for lane in request.lanes):
             return False
+        if self._is_watched(finishes):
+            return False
         call = plain_step(finishes, request, None)
         if call is None or not self._ahead.send(call):
             return False
-        self._requests.append(request)
+        self._sent.append((finishes, request))
         return True
 
     @property
@@ -159,8 +189,8 @@ class _StepPipeline:
         return self._ahead.answered()
 
     def receive(self) -> StepResult:
-        request = self._requests.popleft()
-        return _stepped(self._ahead.receive(), request)
+        finishes, request = self._sent.popleft()
+        return self._again(finishes, _stepped(self._ahead.receive(), request), None)
 
 
 def plain_step(finishes: Sequence[Finish], request: ClaimRequest, now: datetime | None) -> QueryCall | None:
@@ -170,9 +200,14 @@ def plain_step(finishes: Sequence[Finish], request: ClaimRequest, now: datetime 
     than everything end together with jobs that failed.
     """
     # Columns and lists, because attributes and generators cost each job more than the test itself.
-    claims, transitions, _, _, _, _, following, _, keep = zip(*finishes, strict=True)
+    claims, transitions, _, _, _, _, following, _, keep, additions, tied = zip(*finishes, strict=True)
     others = [transition for transition in transitions if transition is not COMPLETED]
-    if any(following) or any(transition.state not in ENDED for transition in others):
+    if (
+        any(following)
+        or any(tied)
+        or any(additions)
+        or any(transition.state not in ENDED for transition in others)
+    ):
         return None
     plain = [claim.worker for claim in claims if claim.unique_key is None and claim.limits is None]
     if len(plain) < len(claims) or not _are_all(request.worker, plain):
@@ -185,6 +220,11 @@ def plain_step(finishes: Sequence[Finish], request: ClaimRequest, now: datetime 
         columns["keep"] = list(keep)
         return QueryCall("step_done", takes, columns, ("light",))
     return QueryCall("step", takes, end_columns(finishes)) if are_full(keep) else None
+
+
+def _alone(finishes: Sequence[Finish]) -> bool:
+    """Whether these finishes write nothing but the ends of their jobs, and count what waits for them."""
+    return not any(item.then or item.additions is not None for item in finishes)
 
 
 def counted_claim(request: ClaimRequest, now: datetime | None) -> CountedClaim | None:

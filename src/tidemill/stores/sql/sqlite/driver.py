@@ -16,7 +16,7 @@ from tidemill.clock import Clock
 from tidemill.errors import BadSettings, StoreUnavailable, UsageError
 from tidemill.stores.base import Listener, Lock, SchemaStatus
 from tidemill.stores.coalescer import Coalescer
-from tidemill.stores.sql.driver import Items, QueryCall, Row, Takes
+from tidemill.stores.sql.driver import Items, QueryCall, Row, T, Takes, Turns, run_one_by_one
 from tidemill.stores.sql.sqlite import forks
 from tidemill.stores.sql.sqlite.failures import out_of_reach, translate
 from tidemill.stores.sql.sqlite.file_locks import FileLocks
@@ -107,8 +107,15 @@ class SqliteDriver:
         return rows
 
     def run_together(self, calls: Sequence[QueryCall]) -> list[list[Row]]:
+        if all(self._statements.get(call.name, call.takes, call.flags).reads for call in calls):
+            # Reads need no turn of the writer; callers do not compare their rows.
+            return [self.run(*call) for call in calls]
         with self.transaction():
             return [self.run(*call) for call in calls]
+
+    def run_turns(self, begin: Callable[[], Turns[T]]) -> T:
+        with self.transaction():
+            return run_one_by_one(lambda call: self.run(*call), begin())
 
     def ahead(self) -> None:
         """Not supported: there is no network latency to hide."""

@@ -4,7 +4,7 @@
 create temp table if not exists tidemill_item_enqueue(
   n integer primary key, id blob not null unique, tenant text, queue text, task text, priority integer, max_attempts integer,
   timeout integer, due_at integer, created_at integer, expires_at integer, unique_key text, until_claimed integer,
-  window_ends_at integer, limits text, details text, detailed integer as (details is not null), args text, waiting text, taken integer not null default 0, left_out integer not null default 0);
+  window_ends_at integer, limits text, details text, detailed integer as (details is not null), args text, waiting text, tied integer not null default 0, taken integer not null default 0, left_out integer not null default 0);
 
 create temp table if not exists tidemill_item_finish(
   n integer primary key, id blob not null, token integer, worker blob, to_state text, execution text, why text, delay integer,
@@ -17,7 +17,7 @@ create temp table if not exists tidemill_item_move(
 create temp table if not exists tidemill_moved(
   n integer primary key, id blob not null unique, tenant text, queue text, task text, priority integer, attempt integer,
   max_attempts integer, crashes integer, token integer, run_at integer, created_at integer, expires_at integer, timeout integer,
-  unique_key text, until_claimed integer, limits text, detailed integer, args text, to_state text, why text, due_at integer,
+  unique_key text, until_claimed integer, limits text, detailed integer, args text, tied integer, to_state text, why text, due_at integer,
   result text);
 
 create temp table if not exists tidemill_held(
@@ -55,3 +55,10 @@ create temp table if not exists tidemill_firing(
 create temp table if not exists tidemill_names(name text primary key) without rowid;
 
 create temp table if not exists tidemill_windows(name text primary key, since_at integer) without rowid;
+
+create temp table if not exists tidemill_item_signal(
+  n integer primary key, job_id blob not null, tenant text, name text, payload text, key text, source text, answer text not null);
+
+create temp table if not exists tidemill_taken(position integer primary key, key text, value text);
+
+create temp table if not exists tidemill_reopened(id blob primary key, state text) without rowid;

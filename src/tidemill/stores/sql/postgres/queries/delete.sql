@@ -2,9 +2,12 @@
 -- takes: tenant text, ids uuids
 -- gives: id uuid
 with gone as (
-  delete from tidemill.history
+  delete from tidemill.history h
   where id = any(:ids::uuid[])
     and tenant = :tenant -- when tenant
+    and not (h.tied and (
+      -- include: needed_job
+      ))
   returning id, detailed),
 keyed as materialized (
   select l.place
@@ -17,6 +20,10 @@ details_gone as (delete from tidemill.details d using gone g where g.detailed an
 executions_gone as (delete from tidemill.executions e using gone g where e.job_id = g.id),
 logs_gone as (delete from tidemill.logs l using gone g where l.job_id = g.id),
 checkpoints_gone as (delete from tidemill.checkpoints c using gone g where c.job_id = g.id),
+streams_gone as (delete from tidemill.streams s using gone g where s.job_id = g.id),
+signals_gone as (delete from tidemill.signals s using gone g where s.job_id = g.id),
+waits_gone as (delete from tidemill.waits w using gone g where w.job_id = g.id),
+joins_gone as (delete from tidemill.joins j using gone g where j.id = g.id),
 dependencies_gone as (delete from tidemill.dependencies d using gone g where d.job_id = g.id),
 blobs_gone as (delete from tidemill.blobs where place is null and job_id = any(array(select id from gone)))
 select id from gone

@@ -1,30 +1,29 @@
--- ended_by: ended jobs counted by group, among the latest to end. Index: history_finished, backwards.
--- takes: group text, since timestamptz, tenant text, look int8, limit int4
--- gives: seen int8, since_at timestamptz, name text, total int8, completed int8, failed int8, cancelled int8, retried int8
--- gives: attempts int8, most_attempts int4, ran int8, run_time interval, longest interval, lag interval
--- gives: longest_lag interval, tenants int8, last_at timestamptz
-with recent as materialized (
-  select (case :group::text when 'task' then h.task when 'tenant' then h.tenant when 'queue' then h.queue when 'state' then h.state
-           else coalesce(replace(h.worker::text, '-', ''), '') end) collate "C" as name,
-         h.tenant, h.state, h.attempt, h.run_at, h.started_at, h.finished_at
-  from tidemill.history h
-  where h.finished_at >= :since
-  order by h.finished_at desc, h.id desc limit :look),
-grouped as (
-  select name, count(*) as total, count(*) filter (where state = 'completed') as completed,
-         count(*) filter (where state in ('failed', 'timed_out', 'dead_lettered')) as failed,
-         count(*) filter (where state = 'cancelled') as cancelled, count(*) filter (where attempt > 1) as retried,
-         sum(attempt) as attempts, max(attempt) as most_attempts, count(started_at) as ran,
-         coalesce(sum(greatest(finished_at, started_at) - started_at), interval '0') as run_time,
-         coalesce(max(greatest(finished_at, started_at) - started_at), interval '0') as longest,
-         coalesce(sum(greatest(started_at, run_at) - run_at), interval '0') as lag,
-         coalesce(max(greatest(started_at, run_at) - run_at), interval '0') as longest_lag,
-         count(distinct tenant) as tenants, max(finished_at) as last_at
-  from recent
-  where true
+-- ended_by: ended jobs counted by group since an instant: the rollups and the journal of ends. Index: the primary key of the
+-- rollups, or rollups_tenant.
+-- takes: scope text, group text, since timestamptz, tenant text, limit int4
+-- gives: name text, total int8, completed int8, failed int8, cancelled int8, retried int8
+-- gives: attempts int8, most_attempts int4, ran int8, run_time int8, longest int8, lag int8
+-- gives: longest_lag int8, tenants int8, last_at timestamptz
+with ended as (
+  select at, tenant, task, queue, worker, state, jobs, retried, attempts, most_attempts, ran, run_time, longest, lag, longest_lag, last_at
+  from tidemill.rollups
+  where scope = :scope and at >= :since
     and tenant = :tenant -- when tenant
-  group by name order by count(*) desc, name limit :limit)
-select a.seen, a.since_at, g.name, g.total, g.completed, g.failed, g.cancelled, g.retried, g.attempts, g.most_attempts, g.ran,
-       g.run_time, g.longest, g.lag, g.longest_lag, g.tenants, g.last_at
-from (select count(*) as seen, min(finished_at) as since_at from recent) a left join grouped g on true
-order by g.total desc, g.name
+    and state in ('failed', 'timed_out', 'dead_lettered') -- when failures
+  union all
+  select at, tenant, task, queue, coalesce(replace(worker::text, '-', ''), '') collate "C", state, jobs, retried, attempts,
+         most_attempts, case when run_bucket is not null then jobs else 0 end, run_time, longest, lag, longest_lag, last_at
+  from tidemill.ends
+  where state is not null and at >= :since
+    and tenant = :tenant -- when tenant
+    and state in ('failed', 'timed_out', 'dead_lettered') -- when failures
+  )
+select case :group::text when 'task' then task when 'tenant' then tenant when 'queue' then queue when 'state' then state else worker end as name,
+       sum(jobs)::int8 as total, coalesce(sum(jobs) filter (where state = 'completed'), 0)::int8 as completed,
+       coalesce(sum(jobs) filter (where state in ('failed', 'timed_out', 'dead_lettered')), 0)::int8 as failed,
+       coalesce(sum(jobs) filter (where state = 'cancelled'), 0)::int8 as cancelled, sum(retried)::int8 as retried,
+       sum(attempts)::int8 as attempts, max(most_attempts) as most_attempts, sum(ran)::int8 as ran, sum(run_time)::int8 as run_time,
+       max(longest) as longest, sum(lag)::int8 as lag, max(longest_lag) as longest_lag, count(distinct tenant) as tenants,
+       max(last_at) as last_at
+from ended
+group by 1 order by total desc, name limit :limit

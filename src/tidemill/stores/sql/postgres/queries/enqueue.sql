@@ -5,7 +5,7 @@
 -- takes: now timestamptz
 -- items: id uuid, tenant text, queue text, task text, priority int2, max_attempts int4, timeout interval, run_at timestamptz
 -- items: delay interval, expires_at timestamptz, unique_key text, until_claimed bool, hold interval, limits text
--- items: details text, args text, waiting text
+-- items: details text, args text, waiting text, tied bool
 -- gives: id uuid, taken bool
 with item as materialized (
   select x.*, x.details is not null as detailed, coalesce(:now::timestamptz, now()) as created_at,
@@ -14,10 +14,12 @@ with item as materialized (
               :timeout::interval[], :run_at::timestamptz[], :delay::interval[], :expires_at::timestamptz[],
               :unique_key::text[], :until_claimed::boolean[], :hold::interval[], :limits::text[], :details::text[],
               :args::text[]
+              , :tied::boolean[]
               , :waiting::text[] -- when parks
        ) with ordinality
        as x(id, tenant, queue, task, priority, max_attempts, timeout, run_at, delay, expires_at, unique_key,
             until_claimed, hold, limits, details, args,
+            tied,
             waiting, -- when parks
             n)),
 -- include: taken

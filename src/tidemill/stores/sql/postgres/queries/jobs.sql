@@ -5,7 +5,7 @@
 -- takes: tenant text, trouble text, states texts, task text, tasks texts, queues texts
 -- takes: ids uuids, created_after timestamptz
 -- takes: created_before timestamptz, correlation_id text, parent_id uuid, parent_ids uuids, reference_type text, reference_id text
--- takes: definition_id uuid, definition_version int4, schedule_id uuid, fire_at timestamptz
+-- takes: definition_id uuid, definition_version int4, schedule_id uuid, fire_at timestamptz, flow_id uuid
 -- takes: tag text, metadata text
 -- takes: text text, escaped text, digits text, id_suffix text, floor uuid, ceiling uuid
 -- takes: below uuid, above uuid, limit int4
@@ -36,6 +36,7 @@ where true
   and id in (select d.id from tidemill.details d where d.schedule_id = :schedule_id -- when schedule_id
              and d.fire_at = :fire_at -- when fire_at
             ) -- when schedule_id
+  and id in (select d.id from tidemill.details d where d.flow_id = :flow_id) -- when flow_id
   and id in (select d.id from tidemill.details d -- when reference_type
              where d.reference_type = :reference_type and d.reference_id = :reference_id) -- when reference_type
   and id in (select d.id from tidemill.details d where d.tags @> jsonb_build_array(:tag::text)) -- when tag

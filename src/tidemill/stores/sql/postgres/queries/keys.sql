@@ -1,8 +1,8 @@
 -- keys: all keys, or those with these ids, by creation and id.
 -- takes: ids texts
 -- gives: id text, name text, role text, tenant text, hash text, created_at timestamptz, created_by text, expires_at timestamptz
--- gives: revoked_at timestamptz, max_priority int2
-select id, name, role, tenant, hash, created_at, created_by, expires_at, revoked_at, max_priority
+-- gives: revoked_at timestamptz, max_priority int2, grant_json text
+select id, name, role, tenant, hash, created_at, created_by, expires_at, revoked_at, max_priority, grant_json
 from tidemill.keys
 where true
   and id = any(:ids::text[]) -- when ids

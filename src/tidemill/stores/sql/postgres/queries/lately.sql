@@ -4,7 +4,8 @@
 select t.task, h.id, h.state, h.finished_at, greatest(h.finished_at, h.started_at) - h.started_at as run_time,
        greatest(h.started_at, h.run_at) - h.run_at as lag
 from unnest(:tasks::text[]) t(task) cross join lateral (
-  select n.id, n.tenant, n.state, n.finished_at, n.started_at, case when n.started_at is not null then n.run_at end as run_at
+  select n.id, n.tenant, n.state, n.finished_at, case when n.worker is not null then n.started_at end as started_at,
+         case when n.started_at is not null and n.worker is not null then n.run_at end as run_at
   from tidemill.history n
   where n.task = t.task
   order by n.id desc limit :per_task) h

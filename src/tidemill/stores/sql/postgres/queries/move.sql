@@ -1,6 +1,7 @@
 -- move: transitions of jobs that no worker holds, each only from an expected state; returns the changed ids.
 -- Locks jobs in the order of their ids, then keys in theirs. The last execution of a reopened job becomes a separate row; an ending
--- job releases its unique key.
+-- job releases its unique key and is counted in the journal of ends. A reviewed job that ends keeps the start of the execution
+-- that requested the review.
 -- takes: now timestamptz
 -- items: id uuid, tenant text, expect text, to_state text, reason text, delay interval, restart bool, result text
 -- items: lets_go bool
@@ -24,12 +25,14 @@ noted as (
   insert into tidemill.executions(job_id, number, attempt, state, worker, claimed_at, started_at, finished_at, error, reason)
   select id, token, attempt, execution, worker, claimed_at, started_at, finished_at, error, reason
   from from_history where execution is not null),
+waits_gone as (delete from tidemill.waits where job_id = any(array(select id from from_parked))),
 moved as materialized (
   select * from from_ready union all select * from from_scheduled union all select * from from_parked union all
   select
     -- include: waiting_columns
     , null, to_state, why, delay, restart, new_result, n
   from from_history),
+unreachable_gone as (delete from tidemill.unreachable_jobs where job_id = any(array(select id from moved))),
 into_ready as (
   insert into tidemill.ready(
     -- include: waiting_columns
@@ -48,14 +51,28 @@ into_scheduled as (
     , case when not restart then attempt else 0 end, case when not restart then crashes else 0 end, token,
     coalesce(:now::timestamptz, now()) + delay, unique_key, until_claimed, why
   from moved where to_state = 'scheduled'),
-into_history as (
-  insert into tidemill.history(
+into_parked as (
+  insert into tidemill.parked(
     -- include: waiting_columns
-    , reason, state, finished_at, result)
+    , reason, state, wakes)
   select
     -- include: job_columns
     , case when not restart then attempt else 0 end, case when not restart then crashes else 0 end, token,
-    run_at, unique_key, until_claimed, why, to_state, coalesce(:now::timestamptz, now()), coalesce(result, old_result)
-  from moved where to_state in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered')),
--- include: release_keys(jobs=moved where to_state not in ('pending', 'scheduled') and unique_key is not null; lets_go=g.id = any(array(select id from item where lets_go)))
+    coalesce(:now::timestamptz, now()) + delay, unique_key, until_claimed, why, 'waiting', false
+  from moved where to_state = 'waiting'),
+into_history as (
+  insert into tidemill.history(
+    -- include: waiting_columns
+    , reason, state, started_at, finished_at, result)
+  select
+    -- include: job_columns
+    , case when not restart then attempt else 0 end, case when not restart then crashes else 0 end, token,
+    run_at, unique_key, until_claimed, why, to_state,
+    (select e.started_at from tidemill.executions e where e.job_id = moved.id and e.number = moved.token and e.state = 'review'),
+    coalesce(:now::timestamptz, now()), coalesce(result, old_result)
+  from moved where to_state in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered')
+  returning tenant, task, queue, worker, state, execution, attempt, run_at, started_at, finished_at),
+ending as (select * from into_history),
+-- include: journal_ends
+-- include: release_keys(jobs=moved where to_state not in ('pending', 'scheduled', 'waiting') and unique_key is not null; lets_go=g.id = any(array(select id from item where lets_go)))
 select id from moved

@@ -1,10 +1,10 @@
 -- register: inserts a new worker with a lease.
 -- takes: now timestamptz, id uuid, name text, host text, pid int8, node text, version text, queues text, tasks text
--- takes: concurrency int4, state text, lease interval
+-- takes: concurrency int4, state text, lease interval, schema_version int4
 -- gives: started_at timestamptz, expires_at timestamptz
 insert into tidemill.workers(id, name, host, pid, node, version, queues, tasks, concurrency, state, started_at, beat_at,
-                             expires_at, beats)
+                             expires_at, beats, schema_version)
 select :id::uuid, :name::text, :host::text, :pid::bigint, :node::text, :version::text, :queues::text,
-       :tasks::text, :concurrency::int, :state::text, c.now, c.now, c.now + :lease::interval, 0
+       :tasks::text, :concurrency::int, :state::text, c.now, c.now, c.now + :lease::interval, 0, :schema_version::int
 from (select coalesce(:now::timestamptz, now()) as now) c
 returning started_at, expires_at

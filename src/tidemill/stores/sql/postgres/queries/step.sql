@@ -12,6 +12,7 @@ with item as materialized (
   order by id),
 gone as (
   -- include: fenced
+    and not r.tied
   returning r.*, x.to_state, x.execution, x.reason, x.crashed, x.result, x.error, x.started_ago, x.ended_ago),
 -- include: end_jobs
 -- include: step_claim

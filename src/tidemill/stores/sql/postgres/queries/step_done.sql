@@ -12,6 +12,7 @@ with item as materialized (
   order by id),
 gone as (
   -- include: fenced
+    and not r.tied
   returning r.*, x.result, x.started_ago, x.ended_ago
             , x.keep -- when light
   ),
@@ -26,6 +27,15 @@ ended as (
     coalesce(:now::timestamptz, now()) - make_interval(secs => ended_ago), cancel_reason, progress, result, null
   from gone
   where keep <> 'nothing' -- when light
+  returning tenant, task, queue, worker, state, execution, attempt, run_at, started_at, finished_at),
+ending as (
+  select * from ended
+  union all -- when light
+  select tenant, task, queue, worker, 'completed', 'succeeded', attempt, run_at, -- when light
+         coalesce(coalesce(:now::timestamptz, now()) - make_interval(secs => started_ago), started_at), -- when light
+         coalesce(:now::timestamptz, now()) - make_interval(secs => ended_ago) -- when light
+  from gone where keep = 'nothing' -- when light
   ),
+-- include: journal_ends
 -- include: light_jobs -- when light
 -- include: step_claim

@@ -4,9 +4,12 @@
 delete from temp.tidemill_gone
 ;
 insert into temp.tidemill_gone(id, detailed)
-select id, detailed from tidemill_history
+select id, detailed from tidemill_history h
 where id in (select unhex(value) from json_each(:ids))
   and tenant = :tenant -- when tenant
+  and not (h.tied and (
+    -- include: needed_job
+    ))
 ;
 delete from tidemill_uniques where job_id in (select id from temp.tidemill_gone)
 ;
@@ -17,6 +20,14 @@ delete from tidemill_executions where job_id in (select id from temp.tidemill_go
 delete from tidemill_logs where job_id in (select id from temp.tidemill_gone)
 ;
 delete from tidemill_checkpoints where job_id in (select id from temp.tidemill_gone)
+;
+delete from tidemill_streams where job_id in (select id from temp.tidemill_gone)
+;
+delete from tidemill_signals where job_id in (select id from temp.tidemill_gone)
+;
+delete from tidemill_waits where job_id in (select id from temp.tidemill_gone)
+;
+delete from tidemill_joins where id in (select id from temp.tidemill_gone)
 ;
 delete from tidemill_dependencies where job_id in (select id from temp.tidemill_gone)
 ;

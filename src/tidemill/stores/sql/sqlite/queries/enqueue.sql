@@ -5,17 +5,19 @@
 -- takes: now timestamptz
 -- items: id uuid, tenant text, queue text, task text, priority int2, max_attempts int4, timeout interval, run_at timestamptz
 -- items: delay interval, expires_at timestamptz, unique_key text, until_claimed bool, hold interval, limits text
--- items: details text, args text, waiting text
+-- items: details text, args text, waiting text, tied bool
 -- gives: id uuid, taken bool
 delete from temp.tidemill_item_enqueue
 ;
 insert into temp.tidemill_item_enqueue(id, tenant, queue, task, priority, max_attempts, timeout, due_at, created_at, expires_at,
                                        unique_key, until_claimed, window_ends_at, limits, details,
                                        waiting, -- when parks
+                                       tied,
                                        args)
 values (:id, :tenant, :queue, :task, :priority, :max_attempts, :timeout, coalesce(:run_at, :now + max(coalesce(:delay, 0), 0)),
         :now, :expires_at, :unique_key, :until_claimed, :now + :hold, :limits, :details,
         :waiting, -- when parks
+        :tied,
         :args)
 ;
 update temp.tidemill_item_enqueue as x set taken = 1

@@ -1,8 +1,9 @@
 -- finish: applies every transition of a held job, keyed by id, token and worker; returns the lost ids.
 -- Collects the batch in a temporary table, looks each job up once, and then works table by table. Ended jobs move to history with
 -- their last execution; for released jobs that execution becomes a separate row. A job with a cancel request gets the
--- state `on_cancel`, if there is one, for the reason of the request. Lines for jobs that do not end, and for jobs that keep less than
--- everything, are present only if the batch has one.
+-- state `on_cancel`, if there is one, for the reason of the request. Every end is counted in the journal of ends. Lines for jobs
+-- that do not end, and for jobs that keep less than everything, are present only if the batch has one. Rows that were just inserted
+-- have the last row numbers.
 -- takes: now timestamptz
 -- items: id uuid, token int8, worker uuid, to_state text, execution text, reason text, delay interval, refund bool, crashed bool
 -- items: result text, error text, started_ago float8, ended_ago float8, on_cancel text, keep text
@@ -26,11 +27,14 @@ insert into temp.tidemill_held(place, n, new_state, keyed)
 select r.rowid, x.n, case when r.cancel_reason is null then x.to_state else coalesce(x.on_cancel, x.to_state) end,
        r.unique_key is not null
 from temp.tidemill_item_finish x cross join tidemill_running r on r.id = x.id and r.token = x.token and r.worker = x.worker
+  and not r.tied -- when plain
 ;
 insert or ignore into temp.tidemill_lost(id)
 select x.id from temp.tidemill_item_finish x
 where (select count(*) from temp.tidemill_held) < (select count(*) from temp.tidemill_item_finish)
-  and not exists (select 1 from tidemill_running r where r.id = x.id and r.token = x.token and r.worker = x.worker)
+  and not exists (select 1 from tidemill_running r where r.id = x.id and r.token = x.token and r.worker = x.worker
+                  and not r.tied -- when plain
+                  )
 ;
 insert into tidemill_history(
   -- include: job_columns
@@ -47,6 +51,17 @@ from
 where h.ends
   and x.keep <> 'nothing' -- when light
 ;
+with ending as (
+  select tenant, task, queue, worker, state, execution, attempt, run_at, started_at, finished_at
+  from tidemill_history where changes() > 0 and rowid > last_insert_rowid() - changes()
+  union all -- when light
+  -- include: finished_executions(state=h.new_state) -- when light
+  where h.ends and x.keep = 'nothing' -- when light
+  union all -- when releases
+  -- include: finished_executions(state=null) -- when releases
+  where not h.ends -- when releases
+  ),
+-- include: journal_ends
 -- include: light_jobs -- when light
 -- include: released_jobs -- when releases
 -- include: release_keys(jobs=temp.tidemill_held h cross join tidemill_running r on r.rowid = h.place where h.ends and h.keyed; lets_go=false)

@@ -1,6 +1,7 @@
 -- move: transitions of jobs that no worker holds, each only from an expected state; returns the changed ids.
 -- Collects the batch and the matching jobs in temporary tables. The last execution of a reopened job becomes a separate row; an
--- ending job releases its unique key. Only a claim assigns a job to a worker, so a move to a held state matches no job.
+-- ending job releases its unique key and is counted in the journal of ends. Only a claim assigns a job
+-- to a worker, so a move to a held state matches no job. A reviewed job that ends keeps the start of the execution that requested the review.
 -- takes: now timestamptz
 -- items: id uuid, tenant text, expect text, to_state text, reason text, delay interval, restart bool, result text
 -- items: lets_go bool
@@ -21,11 +22,15 @@ insert into tidemill_executions(job_id, number, attempt, state, worker, claimed_
 select j.id, j.token, j.attempt, j.execution, j.worker, j.claimed_at, j.started_at, j.finished_at, j.error, j.reason
 from temp.tidemill_moved m cross join tidemill_history j on j.id = m.id where j.execution is not null
 ;
+delete from tidemill_unreachable_jobs where job_id in (select id from temp.tidemill_moved)
+;
 delete from tidemill_ready where id in (select id from temp.tidemill_moved)
 ;
 delete from tidemill_scheduled where id in (select id from temp.tidemill_moved)
 ;
 delete from tidemill_parked where id in (select id from temp.tidemill_moved)
+;
+delete from tidemill_waits where job_id in (select id from temp.tidemill_moved)
 ;
 delete from tidemill_history where id in (select id from temp.tidemill_moved)
 ;
@@ -45,13 +50,24 @@ select
   , attempt, crashes, token, due_at, unique_key, until_claimed, why
 from temp.tidemill_moved where to_state = 'scheduled'
 ;
-insert into tidemill_history(
+insert into tidemill_parked(
   -- include: waiting_columns
-  , reason, state, finished_at, result)
+  , reason, state, wakes)
 select
   -- include: job_columns
-  , attempt, crashes, token, run_at, unique_key, until_claimed, why, to_state, :now, result
-from temp.tidemill_moved where to_state in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered')
+  , attempt, crashes, token, due_at, unique_key, until_claimed, why, 'waiting', 0
+from temp.tidemill_moved where to_state = 'waiting'
 ;
--- include: release_keys(jobs=temp.tidemill_moved where to_state not in ('pending', 'scheduled') and unique_key is not null; lets_go=job_id in (select id from temp.tidemill_item_move where lets_go))
+insert into tidemill_history(
+  -- include: waiting_columns
+  , reason, state, started_at, finished_at, result)
+select
+  -- include: job_columns
+  , attempt, crashes, token, run_at, unique_key, until_claimed, why, to_state,
+  (select e.started_at from tidemill_executions e where e.job_id = m.id and e.number = m.token and e.state = 'review'), :now, result
+from temp.tidemill_moved m where to_state in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered')
+;
+with ending as (select * from tidemill_history where id in (select id from temp.tidemill_moved)),
+-- include: journal_ends
+-- include: release_keys(jobs=temp.tidemill_moved where to_state not in ('pending', 'scheduled', 'waiting') and unique_key is not null; lets_go=job_id in (select id from temp.tidemill_item_move where lets_go))
 select id from temp.tidemill_moved

@@ -1,8 +1,8 @@
 -- put_keys: inserts a key; returns its id, or nothing if it exists.
 -- takes: now timestamptz, id text, hash text, name text, role text, tenant text, created_by text, expires_at timestamptz
--- takes: max_priority int2
+-- takes: max_priority int2, grant_json text
 -- gives: id text
-insert into tidemill_keys(id, hash, name, role, tenant, created_at, created_by, expires_at, max_priority)
-values (:id, :hash, :name, :role, :tenant, :now, :created_by, :expires_at, :max_priority)
+insert into tidemill_keys(id, hash, name, role, tenant, created_at, created_by, expires_at, max_priority, grant_json)
+values (:id, :hash, :name, :role, :tenant, :now, :created_by, :expires_at, :max_priority, :grant_json)
 on conflict (id) do nothing
 returning id

@@ -17,5 +17,11 @@ delete from tidemill_logs where job_id in (select id from temp.tidemill_gone)
 ;
 delete from tidemill_checkpoints where job_id in (select id from temp.tidemill_gone)
 ;
+delete from tidemill_streams where job_id in (select id from temp.tidemill_gone)
+;
+delete from tidemill_signals where job_id in (select id from temp.tidemill_gone)
+;
+delete from tidemill_waits where job_id in (select id from temp.tidemill_gone)
+;
 delete from tidemill_blobs where place is null and job_id in (select id from temp.tidemill_gone)
 ;

@@ -32,7 +32,8 @@ insert into tidemill_parked(
   , reason, state, wakes, result)
 select
   -- include: job_columns(prefix=r)
-  , r.attempt - x.refund, r.crashes + x.crashed, r.token, :now + x.delay, r.unique_key, 0, x.why,
+  , iif(x.execution = 'suspended', 0, r.attempt - x.refund), iif(x.execution = 'suspended', 0, r.crashes + x.crashed),
+  r.token, :now + x.delay, r.unique_key, 0, x.why,
   h.new_state, h.new_state = 'waiting' and x.delay > 0, case h.new_state when 'review_needed' then x.result end
 from
 -- include: finishing

@@ -1,0 +1,1 @@
+"""Delivery of events, alerts and notices to handlers, people and other systems."""

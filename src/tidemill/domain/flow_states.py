@@ -1,0 +1,17 @@
+"""The states of nodes as people see them."""
+
+from __future__ import annotations
+
+from tidemill.domain.job import JobRow
+from tidemill.domain.states import JobState
+
+SKIPPED = "skipped"
+SKIP_REASON = "skipped: "
+"""The beginning of the reason of every cancelled job that could not or need not run."""
+
+
+def node_label(job: JobRow) -> str:
+    """The state of a node's job; ``skipped`` if it was cancelled because it could not or need not run."""
+    if job.state is JobState.CANCELLED and (job.reason or "").startswith(SKIP_REASON):
+        return SKIPPED
+    return job.state.value

@@ -1,0 +1,4 @@
+-- expand: grants, roles by tenant and the environment of a key, as JSON; null for a key that its role alone describes.
+-- serves: 6
+
+alter table tidemill_keys add column grant_json text;

@@ -1,0 +1,7 @@
+-- edges_of: the edges from or to these jobs and groups, by job and need.
+-- takes: ids uuids
+-- gives: job_id uuid, needs_id uuid, condition text, shard int2
+select job_id, needs_id, condition, shard from tidemill_dependencies where job_id in (select unhex(value) from json_each(:ids))
+union
+select job_id, needs_id, condition, shard from tidemill_dependencies where needs_id in (select unhex(value) from json_each(:ids))
+order by job_id, needs_id

@@ -1,0 +1,8 @@
+-- flow_documents: the ended jobs of a flow, the longest ended first. Index: details_flow.
+-- takes: flow_id uuid, after_at timestamptz, after_id uuid, limit int4
+select
+  -- include: job_row(args=args; result=result)
+from tidemill_history h
+where h.id in (select t.id from tidemill_details t where t.flow_id = :flow_id)
+  and (finished_at, id) > (:after_at, :after_id) -- when after_at
+order by finished_at, id limit max(:limit, 0)

@@ -1,0 +1,9 @@
+-- reacting: enabled schedules with occurrences, by id. Index: the primary key of occurrences.
+-- takes: after uuid, limit int4
+-- gives: id uuid
+select s.id from tidemill_schedules s
+where s.enabled
+  and exists (select 1 from tidemill_occurrences o where o.schedule_id = s.id)
+  and s.id in (select schedule_id from tidemill_trigger_sources)
+  and s.id > :after -- when after
+order by s.id limit :limit

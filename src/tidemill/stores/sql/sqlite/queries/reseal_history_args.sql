@@ -1,0 +1,4 @@
+-- reseal_history_args: replaces the arguments of a job in tidemill_history, unless they changed. Index: id.
+-- takes: id uuid, old text, new text
+-- gives: id uuid
+update tidemill_history set args = :new where id = :id and args = :old returning id

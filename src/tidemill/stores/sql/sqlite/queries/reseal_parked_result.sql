@@ -1,0 +1,4 @@
+-- reseal_parked_result: replaces the result of a job in tidemill_parked, unless they changed. Index: id.
+-- takes: id uuid, old text, new text
+-- gives: id uuid
+update tidemill_parked set result = :new where id = :id and result = :old returning id

@@ -19,10 +19,13 @@ from tidemill.domain.breaker import Breaker
 from tidemill.domain.calendar import BusinessCalendar, Exclude
 from tidemill.domain.durations import Duration
 from tidemill.domain.job import Execution
+from tidemill.domain.notices import NoticeRule
+from tidemill.domain.permissions import Grant
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.retention_settings import Retention
 from tidemill.domain.retry import Exponential, Fixed, Immediate, Linear, NoRetry
 from tidemill.domain.schedule_rules import (
+    After,
     All,
     Cron,
     Daily,
@@ -30,35 +33,52 @@ from tidemill.domain.schedule_rules import (
     Manual,
     Monthly,
     MonthlyBusinessDay,
+    On,
     Once,
     Weekly,
 )
 from tidemill.domain.states import JobState
+from tidemill.domain.streams import StreamItem
 from tidemill.domain.unique import Unique
 from tidemill.engine.context import Context, current
 from tidemill.errors import Cancel, PermanentError, Retry, Review, Snooze
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.task_group import TaskGroup, task
+from tidemill.tasks.confinement import Container, Process, Sandbox
 from tidemill.tasks.events import Event
 from tidemill.tasks.item_task import SKIP, Counts, ItemTask
 from tidemill.tasks.limits import Limit, Rate
+from tidemill.tasks.providers import PROVIDED, Provide
+from tidemill.tasks.secret_values import Secret
+from tidemill.tasks.steps import RESULT, Step, undo
 from tidemill.tasks.task import Task
 
 if TYPE_CHECKING:
+    from tidemill.client.flows.batches import Batch, BatchInfo, BatchRun
+    from tidemill.client.flows.builder import Flow, MapNode, Node
+    from tidemill.client.flows.node_jobs import each
+    from tidemill.client.flows.run import FlowNode, FlowRun
     from tidemill.holidays import country_calendar, country_holidays, exchange_holidays
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "PROVIDED",
+    "RESULT",
     "SKIP",
+    "After",
     "All",
     "App",
     "ArchivePolicy",
+    "Batch",
+    "BatchInfo",
+    "BatchRun",
     "BoundTask",
     "Breaker",
     "BusinessCalendar",
     "Cancel",
+    "Container",
     "Context",
     "Counts",
     "Cron",
@@ -70,6 +90,10 @@ __all__ = [
     "Execution",
     "Exponential",
     "Fixed",
+    "Flow",
+    "FlowNode",
+    "FlowRun",
+    "Grant",
     "Identity",
     "Immediate",
     "ItemTask",
@@ -79,19 +103,29 @@ __all__ = [
     "Linear",
     "Manual",
     "ManualClock",
+    "MapNode",
     "Monthly",
     "MonthlyBusinessDay",
     "NoRetry",
+    "Node",
+    "NoticeRule",
+    "On",
     "Once",
     "PermanentError",
+    "Process",
+    "Provide",
     "Rate",
     "Recipe",
     "Retention",
     "Retry",
     "Review",
     "Role",
+    "Sandbox",
+    "Secret",
     "Snooze",
+    "Step",
     "Store",
+    "StreamItem",
     "Task",
     "TaskGroup",
     "Thresholds",
@@ -101,12 +135,20 @@ __all__ = [
     "country_calendar",
     "country_holidays",
     "current",
+    "each",
     "exchange_holidays",
     "open_store",
     "task",
+    "undo",
 ]
 
-_LAZY = dict.fromkeys(("country_calendar", "country_holidays", "exchange_holidays"), "tidemill.holidays")
+_LAZY = {
+    **dict.fromkeys(("country_calendar", "country_holidays", "exchange_holidays"), "tidemill.holidays"),
+    **dict.fromkeys(("Batch", "BatchInfo", "BatchRun"), "tidemill.client.flows.batches"),
+    **dict.fromkeys(("Flow", "MapNode", "Node"), "tidemill.client.flows.builder"),
+    **dict.fromkeys(("FlowNode", "FlowRun"), "tidemill.client.flows.run"),
+    "each": "tidemill.client.flows.node_jobs",
+}
 """Names whose modules few programs need; they are imported on first use."""
 
 

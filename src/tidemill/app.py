@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from copy import copy
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 from weakref import WeakSet
 
+from tidemill.app_flows import FlowApp
+from tidemill.app_notices import NoticeApp
 from tidemill.app_settings import (
     RESULT_SETTINGS,
     AppKeywords,
@@ -21,12 +21,14 @@ from tidemill.app_settings import (
     open_stores,
     read_app_settings,
     read_blobs,
+    read_environment,
     read_result_options,
     urls_of,
+    with_result_options,
 )
 from tidemill.archive.duty import RetentionDuty
 from tidemill.archive.objects import split_places
-from tidemill.client.access import Audit, Keys
+from tidemill.client.access import Audit
 from tidemill.client.archive import Archive
 from tidemill.client.control import Control
 from tidemill.client.core import Client
@@ -40,21 +42,25 @@ from tidemill.client.schedules.api import Schedules
 from tidemill.client.schedules.declarations import Declarations, Reconciled
 from tidemill.client.schedules.definitions import Definitions
 from tidemill.client.schedules.schedule import ScheduleKeywords
+from tidemill.client.secrets import Secrets
+from tidemill.client.sessions import access_apis
 from tidemill.client.stats.api import StatsApi
 from tidemill.clock import Clock, SystemClock
+from tidemill.configuration import default_store, value_of
 from tidemill.decorators import TaskDeclarer
 from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.job import DEFAULT_TENANT
 from tidemill.domain.releases import Deployment, read_release
 from tidemill.domain.triggers.base import Trigger
 from tidemill.errors import UsageError
+from tidemill.messages import MessageSender
 from tidemill.stores.base import Store
 from tidemill.task_group import TaskGroup, groups_in
 from tidemill.tasks.ambient import store_scope, tenant_scope
-from tidemill.tasks.events import Events, Subscriber, Subscription
+from tidemill.tasks.events import Events
 from tidemill.tasks.hooks import EnqueueManager, ExecuteManager, Hooks, Only
 from tidemill.tasks.middleware import Middleware
-from tidemill.tasks.options import TaskKeywords, TaskOptions, check_name, read_options
+from tidemill.tasks.options import TaskKeywords, check_name, read_options
 from tidemill.tasks.registry import Registry
 from tidemill.tasks.task import Declared, declare, default_name, undeclared
 from tidemill.testing.runner import Testing
@@ -65,14 +71,16 @@ if TYPE_CHECKING:
     from tidemill.engine.embedded_worker import EmbeddedWorker, Tick
     from tidemill.engine.worker_settings import WorkerSettings
 
+
 Trigger.present = SystemClock().now  # lets a trigger compute its next fires
 
 
-class App(TaskDeclarer):
+class App(FlowApp, NoticeApp, TaskDeclarer, MessageSender):
     """Tasks and the stores that hold their jobs.
 
-    ``App()`` keeps jobs in memory, or in the store that ``TIDEMILL_STORE`` names. ``App("sqlite:///jobs.db")`` uses a
-    file, ``App("postgresql://…")`` a database. ``stores={"default": …, "jobs": …, "archive": …}`` names several stores.
+    ``App()`` keeps jobs in the store that ``TIDEMILL_STORE``, ``TIDEMILL_STORE_FILE``, ``store`` in ``[tool.tidemill]`` of
+    pyproject.toml or ``DATABASE_URL`` names, else in memory. ``App("sqlite:///jobs.db")`` uses a file, ``App("postgresql://…")`` a
+    database. ``stores={"reports": …, "archive": …}`` names further stores.
     The archive may also be a directory or a bucket: ``"file:///srv/archive"``, ``"s3://bucket/prefix"``.
     ``store_for`` is a function from a tenant to the name of its store.
 
@@ -102,9 +110,7 @@ class App(TaskDeclarer):
         self.clock = clock or SystemClock()
         self._settings = settings
         chosen = given_stores(store, stores)
-        places, given = split_places(
-            {"default": os.environ.get("TIDEMILL_STORE") or "memory://"} if chosen is None else chosen
-        )
+        places, given = split_places({"default": default_store()} if chosen is None else chosen)
         configured = read_app_settings(settings, given, places)
         self._result_options, self._blobs = read_result_options(settings), read_blobs(settings)
         self.migrates = bool(settings.get("migrate", False))
@@ -115,6 +121,7 @@ class App(TaskDeclarer):
             places=places,
             **configured,
         )
+        self.hooks.set_lifespan(settings.get("lifespan"), self)
         self._urls = urls_of(given)
         self._root: App | None = None  # the app that ``at_store`` was called on
         self._bind()
@@ -128,12 +135,11 @@ class App(TaskDeclarer):
 
     def _read_names(self) -> None:
         self._name: str | None = self._settings.get("name")
-        self.release = read_release(self._settings.get("release", os.environ.get("TIDEMILL_RELEASE")))
+        self.release = read_release(self._settings.get("release", value_of("TIDEMILL_RELEASE")))
+        self.registry.environment = self.environment = read_environment(self._settings)
 
     def _bind_keys(self) -> None:
-        # API keys belong to the whole app, whatever store a block or a job chooses.
-        single = self._client.placement.is_single
-        self.keys = Keys(self._client if single else self._client.at(self._client.placement.default))
+        self.keys, self.access, self.sessions = access_apis(self._client)
 
     def configure(
         self,
@@ -168,10 +174,12 @@ class App(TaskDeclarer):
         result_options, blobs = read_result_options(merged), read_blobs(merged)
         opened = None if chosen is None else open_stores(given, self.clock, migrate=migrates, blobs=blobs)
         self._client.configure(opened, tenant=tenant, places=places, **configured)
+        self.hooks.set_lifespan(merged.get("lifespan"), self)
         self._settings, self.migrates = merged, migrates
         self._result_options, self._blobs = result_options, blobs
         for opened_store in self.stores.values():
             opened_store.blob_url = blobs
+        self._bind_notices()
         self._read_names()
         self._bind_keys()
         if chosen is not None:
@@ -187,8 +195,9 @@ class App(TaskDeclarer):
         self.schedules = Schedules(self._client)
         self.stats = StatsApi(self._client)
         self.control = Control(self._client)
-        self.audit = Audit(self._client)
+        self.audit, self.secrets = Audit(self._client), Secrets(self._client)
         self.limits = Limits(self._client)
+        self._bind_notices()
 
     @property
     def store(self) -> Store:
@@ -269,13 +278,7 @@ class App(TaskDeclarer):
         """Return a task of a group with this app's settings of results, where the group has none of its own."""
         known = self._included.get(id(declared))
         if known is None:
-            usual = TaskOptions(name=declared.name)
-            changes: dict[str, Any] = {
-                name: value
-                for name, value in self._result_options.items()
-                if getattr(declared.options, name) == getattr(usual, name) != value
-            }
-            adapted = replace(declared, options=replace(declared.options, **changes)) if changes else declared
+            adapted = with_result_options(declared, self._result_options)
             known = self._included[id(declared)] = (declared, adapted)
         return known[1]
 
@@ -361,13 +364,6 @@ class App(TaskDeclarer):
         """
         self._client.hooks.add_managers(execute, enqueue, iter(self.registry))
 
-    def on(self, event: str, handler: Subscriber) -> Subscription:
-        """Call the handler with every matching event of this process: ``app.on("job.finished", notify)``.
-
-        Patterns work like file name patterns. The subscription ends with ``close()``, or with its ``with`` block.
-        """
-        return self.events.subscribe(event, handler)
-
     # Schedules -------------------------------------------------------------------------------------------------------
 
     def schedule(
@@ -389,9 +385,9 @@ class App(TaskDeclarer):
     @property
     def name(self) -> str | None:
         """The name that identifies this app in a shared store: its ``name`` setting or its import path."""
-        from tidemill.engine.app_lookup import whereabouts
+        from tidemill.engine.app_lookup import import_path
 
-        return self._name or whereabouts(self._root or self)
+        return self._name or import_path(self._root or self)
 
     def declare_limits(self) -> None:
         """Write the limits of this app and its tasks into the stores. A worker does this when it starts."""
@@ -494,6 +490,7 @@ class App(TaskDeclarer):
             prepare=self._prepare,
             confirm=self.confirm,
             retention=self.retention_duty(),
+            background=self.background_thread,
             store_name=self._client.placement.fixed,
         )
         self._workers.add(worker)
@@ -559,7 +556,7 @@ class App(TaskDeclarer):
             events=self.events,
             hooks=self.hooks,
             connections=self.connections,
-            prepare=lambda: self._declarations.reconcile_changes(self.name, self.deployment),
+            prepare=lambda: self._declarations.reconcile_changes(lambda: self.name, self.deployment),
             store_name=self._client.placement.fixed,
         )
 
@@ -584,6 +581,9 @@ class App(TaskDeclarer):
             stack.enter_context(self._client.override(dict.fromkeys(self._urls, target), self.clock))
             stack.enter_context(self._declarations.override())
             yield self
+
+    def finalize(self) -> None:
+        """Complete the declarations of this app; commands call it when they have imported the app."""
 
     def close(self) -> None:
         """Close all threads, connections and files."""

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from typing import Any, TypedDict
+from dataclasses import replace
+from typing import Any, NamedTuple, TypedDict
 
 from tidemill.client.placement import StoreFor, check_stores
 from tidemill.clock import Clock
+from tidemill.delivery.settings import DeliverySettings, read_delivery
+from tidemill.domain.durations import Duration
+from tidemill.domain.job import LEVELS
 from tidemill.domain.limits import Rule
+from tidemill.domain.notices import NoticeRule
 from tidemill.domain.payload import DEFAULT_ARGS_LIMIT, DEFAULT_MAX, DEFAULT_RESULT_LIMIT, PayloadLimits
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.retention_settings import Retention, read_retention
@@ -16,33 +23,56 @@ from tidemill.errors import BadSettings, StoreError
 from tidemill.stores.base import Store
 from tidemill.stores.blob_files import check_place
 from tidemill.stores.open import create_sqlite_tables, open_store
+from tidemill.tasks.hooks import Lifespan
 from tidemill.tasks.limit_rules import read_app_limits
 from tidemill.tasks.limits import Limit, Rate
-from tidemill.tasks.options import LargeResults, TaskKeywords, read_options
+from tidemill.tasks.options import LargeResults, TaskKeywords, TaskOptions, check_name, read_options
+from tidemill.tasks.task import Declared
 
 RESULT_SETTINGS = ("result_limit", "max_result", "large_results")
 """Settings of an app that tasks take over when they are declared."""
 
 
+class LogSettings(NamedTuple):
+    """The log records about jobs, and the lowest level of records that are copied into their logs."""
+
+    capture: int | None
+    log_jobs: bool
+
+
 class AppKeywords(TypedDict, total=False):
     """The settings of an app, for type checkers."""
 
+    alerts: bool | Duration
     args_limit: int
     blobs: str | None
+    capture_logs: str | None
+    dashboard_url: str | None
+    environment: str | None
     large_results: LargeResults
+    lifespan: Lifespan | None
     limits: Mapping[str, int | Limit | Rate] | None
+    log_jobs: bool
     max_args: int
     max_result: int
     result_limit: int
     migrate: bool
     name: str | None
+    notices: Sequence[NoticeRule]
+    notify: Mapping[str, str]
+    outgoing_networks: Sequence[str]
+    owners: Mapping[str, str]
     release: str | None
     retention: Retention | Sequence[ArchivePolicy]
+    smtp: str | None
     store_for: StoreFor | None
 
 
 class ClientSettings(TypedDict):
     """The settings of a client, validated."""
+
+    delivery: DeliverySettings
+    logging: LogSettings
 
     limits: PayloadLimits
     rules: Mapping[str, Rule]
@@ -63,10 +93,13 @@ def check_settings(settings: Mapping[str, Any]) -> None:
 def given_stores(
     store: str | Store | None, stores: Mapping[str, str | Store] | None
 ) -> Mapping[str, str | Store] | None:
-    """Return the stores of a call by name; None if it names none."""
-    if store is not None and stores is not None:
-        raise BadSettings("give store or stores, not both")
-    return stores if store is None else {"default": store}
+    """Return the stores of a call by name; None if it names none. ``store`` is the one named ``default``."""
+    if store is None:
+        return stores
+    for name in ("default", "jobs"):
+        if stores is not None and name in stores:
+            raise BadSettings(f"store and stores[{name!r}] both give the default store; give one of them")
+    return {"default": store, **(stores or {})}
 
 
 def urls_of(stores: Mapping[str, str | Store]) -> dict[str, str | None]:
@@ -81,6 +114,8 @@ def read_app_settings(
     store_for = settings.get("store_for")
     check_stores(stores, store_for)
     return {
+        "delivery": read_delivery(settings),
+        "logging": read_logging(settings),
         "limits": PayloadLimits(
             args=settings.get("args_limit", DEFAULT_ARGS_LIMIT),
             result=settings.get("result_limit", DEFAULT_RESULT_LIMIT),
@@ -92,6 +127,31 @@ def read_app_settings(
     }
 
 
+def read_environment(settings: AppKeywords) -> str | None:
+    """Return the environment of an app; by default that of ``TIDEMILL_ENVIRONMENT``."""
+    environment = settings.get("environment", os.environ.get("TIDEMILL_ENVIRONMENT") or None)
+    if environment is not None:
+        check_name("environment", environment)
+    return environment
+
+
+def read_logging(settings: AppKeywords) -> LogSettings:
+    """Validate what is logged about jobs and captured from them."""
+    level: object = settings.get("capture_logs", "WARNING")
+    log_jobs = settings.get("log_jobs", False)
+    if not isinstance(log_jobs, bool):
+        raise BadSettings(f"log_jobs is {log_jobs!r}; give True or False", setting="log_jobs")
+    if level is None:
+        return LogSettings(None, log_jobs)
+    names = [name.upper() for name in LEVELS]
+    if not isinstance(level, str) or level.upper() not in names:
+        raise BadSettings(
+            f"capture_logs is {level!r}; expected one of {', '.join(names)}, or None to capture nothing",
+            setting="capture_logs",
+        )
+    return LogSettings(getattr(logging, level.upper()), log_jobs)
+
+
 def read_result_options(settings: AppKeywords) -> TaskKeywords:
     """Return the options of results that tasks take over from their app."""
     options: TaskKeywords = {"result_limit": settings.get("result_limit", DEFAULT_RESULT_LIMIT)}
@@ -101,6 +161,17 @@ def read_result_options(settings: AppKeywords) -> TaskKeywords:
         options["large_results"] = settings["large_results"]
     read_options("app", options)
     return options
+
+
+def with_result_options(declared: Declared, options: TaskKeywords) -> Declared:
+    """Return a task of a group with the app's options of results, where the group has none of its own."""
+    usual = TaskOptions(name=declared.name)
+    changes: dict[str, Any] = {
+        name: value
+        for name, value in options.items()
+        if getattr(declared.options, name) == getattr(usual, name) != value
+    }
+    return replace(declared, options=replace(declared.options, **changes)) if changes else declared
 
 
 def read_blobs(settings: AppKeywords) -> str | None:

@@ -23,19 +23,32 @@ a stable ``code`` that HTTP problem documents, exit codes and the documentation 
     │   ├── KeyNotFound
     │   ├── LimitNotFound
     │   ├── QueueFull
+    │   ├── TooManySignals
     │   ├── PriorityTooHigh
+    │   ├── WrongEnvironment
     │   ├── ArchiveRunning
+    │   ├── WaitCycle
+    │   ├── OldWorkers
     │   ├── BadSettings
+    │   ├── AddressRefused
+    │   ├── AlertNotFound
+    │   ├── SubscriptionNotFound
     │   ├── BadFilter
+    │   ├── BadFlow
+    │   ├── BatchEnded
+    │   ├── TooManySteps
     │   └── PayloadTooLarge
     ├── JobError
     │   ├── JobNotFound
+    │   │   └── FlowNotFound
     │   ├── JobExists
     │   ├── IllegalTransition
     │   ├── LeaseLost
     │   ├── JobFailed
+    │   │   └── FlowFailed
     │   ├── JobCancelled
     │   ├── ResultNotKept
+    │   ├── StepFailed
     │   └── WaitTimeout
     └── StoreError
         ├── StoreBusy
@@ -50,7 +63,9 @@ a stable ``code`` that HTTP problem documents, exit codes and the documentation 
     ├── Retry
     ├── Snooze
     ├── Cancel
-    └── Review
+    ├── Review
+    │   └── StepChanged
+    └── Suspend
 
 This module imports no other module of the package, so any module may import it.
 """
@@ -177,10 +192,22 @@ class QueueFull(UsageError):
     code = "queue_full"
 
 
+class TooManySignals(UsageError):
+    """The job has reached its limit of unread signals; the signal was not stored."""
+
+    code = "too_many_signals"
+
+
 class PriorityTooHigh(UsageError):
     """The job's priority is above the maximum of the tenant or the API key; nothing was enqueued."""
 
     code = "priority_too_high"
+
+
+class WrongEnvironment(UsageError):
+    """The task is declared for another environment; nothing was enqueued."""
+
+    code = "wrong_environment"
 
 
 class ArchiveRunning(UsageError):
@@ -189,16 +216,64 @@ class ArchiveRunning(UsageError):
     code = "archive_running"
 
 
+class WaitCycle(UsageError):
+    """A job cannot wait for a job or group that waits for it."""
+
+    code = "wait_cycle"
+
+
+class OldWorkers(UsageError):
+    """A worker of an older version is alive, which would end jobs of flows without counting them; stop or upgrade it first."""
+
+    code = "old_workers"
+
+
 class BadSettings(UsageError):
     """A setting, an option or a store URL is invalid."""
 
     code = "bad_settings"
 
 
+class AddressRefused(UsageError):
+    """An outgoing request would reach an address that is not public."""
+
+    code = "address_refused"
+
+
+class AlertNotFound(UsageError):
+    """There is no open alert with this id."""
+
+    code = "alert_not_found"
+
+
+class SubscriptionNotFound(UsageError):
+    """There is no subscription with this name."""
+
+    code = "subscription_not_found"
+
+
 class BadFilter(UsageError):
     """A filter or a cursor is invalid."""
 
     code = "bad_filter"
+
+
+class BadFlow(UsageError):
+    """The graph of the flow could not run: a cycle, a foreign node, or an invalid policy."""
+
+    code = "bad_flow"
+
+
+class BatchEnded(UsageError):
+    """The batch accepts no more jobs: its block has ended, or all its jobs have."""
+
+    code = "batch_ended"
+
+
+class TooManySteps(UsageError):
+    """The job has recorded too many steps, or too much data in them."""
+
+    code = "too_many_steps"
 
 
 class PayloadTooLarge(UsageError):
@@ -217,6 +292,12 @@ class JobNotFound(JobError):
     """There is no such job in this tenant."""
 
     code = "job_not_found"
+
+
+class FlowNotFound(JobNotFound):
+    """There is no such flow or batch in this tenant."""
+
+    code = "flow_not_found"
 
 
 class JobExists(JobError):
@@ -243,6 +324,12 @@ class JobFailed(JobError):
     code = "job_failed"
 
 
+class FlowFailed(JobFailed):
+    """A node of the flow failed, or a job of the batch."""
+
+    code = "flow_failed"
+
+
 class JobCancelled(JobError):
     """The job was cancelled."""
 
@@ -253,6 +340,12 @@ class ResultNotKept(JobError):
     """The job completed, and its result was not stored."""
 
     code = "result_not_kept"
+
+
+class StepFailed(JobError):
+    """A step failed in an earlier execution, and the function caught an error whose class cannot be built again."""
+
+    code = "step_failed"
 
 
 class WaitTimeout(JobError):
@@ -360,3 +453,11 @@ class Review(Signal):
         super().__init__(reason)
         self.reason = reason
         self.output = output
+
+
+class StepChanged(Review):
+    """A recorded step is called with another function or other arguments, and the task declares ``steps="strict"``."""
+
+
+class Suspend(Signal):
+    """Ends this execution; the job waits without a worker and resumes later. The methods of ``Context`` raise it."""

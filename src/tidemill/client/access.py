@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -28,11 +29,14 @@ from tidemill.domain.access import (
     secret_hash,
     secret_text,
 )
+from tidemill.domain.audit_export import LEAST_KEY, CheckedExport, checked_export, export_line, signature_line
 from tidemill.domain.durations import Duration, read_when
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Enqueued, NewJob
+from tidemill.domain.masks import HIDDEN
+from tidemill.domain.permissions import Access, Grant, read_grants
 from tidemill.domain.records import GENESIS, AuditEntry, AuditRecord, first_break
-from tidemill.errors import BadSettings, KeyNotFound
+from tidemill.errors import BadSettings, KeyNotFound, StoreCorrupt
 from tidemill.stores.base import Store
 from tidemill.tasks.ambient import JOB, STORE, current_tenant, tenant_scope
 from tidemill.tasks.options import check_name, check_priority
@@ -43,9 +47,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 AuditData = Mapping[str, object]
-
-HIDDEN = "***"
-"""Replaces confidential values in the audit."""
 
 NAMED = 100
 """Maximum number of ids listed in an entry about many objects."""
@@ -203,13 +204,15 @@ BATCH = 1_000
 class Verified(NamedTuple):
     """Result of a verification: the number of intact entries, and the number of the first broken one.
 
-    ``head`` is the hash of the last intact entry. A copy kept elsewhere shows later whether the end was cut off.
+    ``head`` is the hash of the last intact entry. A copy kept elsewhere is the chain's anchor: ``verify(expect_head=…)`` later
+    shows whether entries were cut off or the whole chain was replaced. ``has_expected_head`` is None without it.
     """
 
     ok: bool
     entries: int
     broken_at: int | None
     head: str = GENESIS
+    has_expected_head: bool | None = None
 
 
 class Audit(TenantApi):
@@ -242,9 +245,18 @@ class Audit(TenantApi):
             limit=limit,
         )
 
-    def verify(self) -> Verified:
-        """Verify the whole chain, of all tenants, and return where it breaks."""
+    def verify(self, expect_head: str | None = None) -> Verified:
+        """Verify the whole chain, of all tenants, and return where it breaks.
+
+        With ``expect_head``, the ``head`` of an earlier verification, the chain must also contain that entry.
+        """
         number, head = 0, GENESIS
+        if expect_head is not None and re.fullmatch(r"[0-9a-f]{64}", expect_head) is None:
+            raise BadSettings(
+                f"{expect_head!r} is not a hash of an audit entry; give the 64 digits that an earlier verification printed",
+                option="expect_head",
+            )
+        is_seen = None if expect_head is None else expect_head == GENESIS
         while True:
             page: Sequence[AuditRecord]
             try:
@@ -253,28 +265,67 @@ class Audit(TenantApi):
             except (ValueError, OverflowError):  # the entry was tampered with so that it cannot be parsed
                 page = self._readable(number)
                 broken = first_break(page, head, number) or number + len(page) + 1
-            whole = page if broken is None else page[: broken - number - 1]
-            if whole:
-                number, head = whole[-1].number, whole[-1].hash
+            intact = page if broken is None else page[: broken - number - 1]
+            if intact:
+                number, head = intact[-1].number, intact[-1].hash
+                is_seen = is_seen or (None if is_seen is None else any(r.hash == expect_head for r in intact))
             if broken is not None:
-                return Verified(False, number, broken, head)
+                return Verified(False, number, broken, head, is_seen)
             if not page:
-                return Verified(True, number, None, head)
+                return Verified(is_seen is not False, number, None, head, is_seen)
+
+    def export(self, key: str | None = None) -> Sequence[str]:
+        """Return the whole log, of all tenants, as lines of JSON with a signature in the last one.
+
+        The key is ``TIDEMILL_AUDIT_KEY`` of the environment unless it is given. ``check_export`` checks the lines later.
+        """
+        secret = audit_key(key)
+        lines: list[str] = []
+        head = GENESIS
+        while page := self._store.audit(tenant=ALL_TENANTS, after=len(lines), limit=BATCH):
+            if (broken := first_break(page, head, len(lines))) is not None:
+                raise StoreCorrupt(
+                    f"audit entry {broken} was changed, removed or inserted; run tidemill audit verify"
+                )
+            lines += map(export_line, page)
+            head = page[-1].hash
+        return [*lines, signature_line(secret, len(lines), head, self._client.clock.now())]
+
+    def check_export(self, lines: Iterable[str], key: str | None = None) -> CheckedExport:
+        """Check lines of an export: the chain of their entries, and the signature. It reads no store."""
+        return checked_export(lines, audit_key(key))
 
     def _readable(self, after: int) -> Sequence[AuditRecord]:
         """Return the entries from there on, up to the first that cannot be parsed."""
-        found: list[AuditRecord] = []
+        records: list[AuditRecord] = []
         try:
-            while page := self._store.audit(tenant=ALL_TENANTS, after=after + len(found), limit=1):
-                found += page
+            while page := self._store.audit(tenant=ALL_TENANTS, after=after + len(records), limit=1):
+                records += page
         except (ValueError, OverflowError):
             pass
-        return found
+        return records
 
     # Async twins -------------------------------------------------------------------------------------------------------
 
     alist = async_twin(list)  # noqa: A003  (the method above)
     averify = async_twin(verify)
+    aexport = async_twin(export)
+    acheck_export = async_twin(check_export)
+
+
+AUDIT_KEY = "TIDEMILL_AUDIT_KEY"
+"""Environment variable with the key that signs exports of the audit log."""
+
+
+def audit_key(given: str | None = None) -> str:
+    """Return the key that signs exports, or raise ``BadSettings``."""
+    key = os.environ.get(AUDIT_KEY, "") if given is None else given
+    if len(key) < LEAST_KEY:
+        raise BadSettings(
+            f"the key that signs the audit log has {len(key)} characters; set {AUDIT_KEY} to {LEAST_KEY} random ones or more",
+            setting=AUDIT_KEY,
+        )
+    return key
 
 
 FRESH = 5.0
@@ -284,6 +335,12 @@ CACHE_SIZE = 1_000
 """Maximum number of cached keys, and of cached unknown ids."""
 
 _ATTEMPTS = 20
+
+
+def client_of_keys(client: Client) -> Client:
+    """Return the client of the default store: keys and sessions belong to the whole app, whatever store a job chooses."""
+    placement = client.placement
+    return client if placement.is_single else client.at(placement.default)
 
 
 class NewKey(NamedTuple):
@@ -313,17 +370,27 @@ class Keys(StoreApi):
         tenant: str | None = None,
         expires: datetime | Duration | None = None,
         max_priority: int | None = None,
+        grants: Sequence[Grant | str] = (),
+        roles: Mapping[str, Role | str] | None = None,
+        environment: str | None = None,
     ) -> NewKey:
         """Create a key for one tenant, or for all tenants; only this result contains the secret.
 
         Jobs that are enqueued with the key over HTTP or in the dashboard may not have a priority above
-        ``max_priority``.
+        ``max_priority``. ``grants`` restrict the role to some acts, tasks, queues or definitions. ``roles`` gives a role in each
+        of several tenants, instead of ``role`` and ``tenant``. A key with an ``environment`` is refused by apps of other
+        environments.
         """
         if max_priority is not None:
             check_priority(max_priority)
         check_name("key", name)
         if tenant not in (None, ALL_TENANTS):
             check_name("tenant", tenant)
+        access = read_access(grants, roles, environment)
+        if access.roles:
+            if tenant is not None:
+                raise BadSettings("roles already names the tenants; omit tenant", option="tenant")
+            tenant, role = access.roles[0]
         wanted = Key(
             "",
             name,
@@ -332,6 +399,7 @@ class Keys(StoreApi):
             created_by=who(),
             expires_at=self._expiry(expires),
             max_priority=max_priority,
+            access=access,
         )
         for _ in range(_ATTEMPTS):
             id = key_id(self._dice(ID_BYTES))
@@ -357,17 +425,17 @@ class Keys(StoreApi):
 
     def get(self, id: str) -> Key:
         """Return the key with that id, or raise ``KeyNotFound``."""
-        found = self._store.keys([id])
-        if not found:
+        keys = self._store.keys([id])
+        if not keys:
             raise KeyNotFound(f"there is no key {id!r}; see tidemill keys list", id=id)
-        return found[0]
+        return keys[0]
 
     def revoke(self, id: str) -> Key:
         """Revoke a key: immediately in this process, within five seconds in others. Return the stored key."""
-        found = self.get(id)
+        key = self.get(id)
         with self._store.transaction():
             if self._store.revoke_keys([id], now=self._pin):
-                self._note("revoked", found, {"revoked": False}, {"revoked": True})
+                self._note("revoked", key, {"revoked": False}, {"revoked": True})
         self._forget(id)
         self._tell(["change"])
         return self.get(id)
@@ -387,15 +455,15 @@ class Keys(StoreApi):
         """Whether there is a valid key."""
         at = self._client.clock.monotonic()
         with self._lock:
-            known = self._any
-        if known is not None and at - known[1] < FRESH:
-            return known[0]
+            cached = self._any
+        if cached is not None and at - cached[1] < FRESH:
+            return cached[0]
         now = self._client.clock.now()
         keys = self._store.keys()
-        found = any(key.lives(now) for key in keys)
+        has_keys = any(key.lives(now) for key in keys)
         with self._lock:
-            self._any = (found, at)
-        return found
+            self._any = (has_keys, at)
+        return has_keys
 
     # Cache -------------------------------------------------------------------------------------------------------------
 
@@ -405,26 +473,26 @@ class Keys(StoreApi):
         if is_cached:
             return key
         at = self._client.clock.monotonic()
-        found = self._store.keys([id])
+        keys = self._store.keys([id])
         with self._lock:  # timestamped before the read, because the result may be that old
             self._keys_by_id.pop(id, None)
             self._unknown.pop(id, None)
-            if found:
-                self._keys_by_id[id] = (found[0], at)
+            if keys:
+                self._keys_by_id[id] = (keys[0], at)
             else:
                 self._unknown[id] = at
             for memory in (self._keys_by_id, self._unknown):
                 while len(memory) > CACHE_SIZE:
                     memory.popitem(last=False)
-        return found[0] if found else None
+        return keys[0] if keys else None
 
     def _cached(self, id: str) -> tuple[bool, Key | None]:
         """Return whether the cache has an answer for this id, and the key; None if there is no such key."""
         at = self._client.clock.monotonic()
         with self._lock:
-            known, missing = self._keys_by_id.get(id), self._unknown.get(id)
-        if known is not None and at - known[1] < FRESH:
-            return True, known[0]
+            cached, missing = self._keys_by_id.get(id), self._unknown.get(id)
+        if cached is not None and at - cached[1] < FRESH:
+            return True, cached[0]
         return missing is not None and at - missing < FRESH, None
 
     def _forget(self, id: str) -> None:
@@ -464,8 +532,8 @@ class Keys(StoreApi):
         is_cached, key = (True, None) if parts is None else self._cached(parts.id)
         if is_cached:
             return identify(key, text, self._client.clock.now())
-        found: Identity | None = await self._client.in_thread(self.identify, text)
-        return found
+        identity: Identity | None = await self._client.in_thread(self.identify, text)
+        return identity
 
     aidentity = async_twin(identity)
     aany = async_twin(any)  # noqa: A003  (the method above)
@@ -478,10 +546,28 @@ def _role(given: Role | str) -> Role:
         raise BadSettings(f"there is no role {given!r}; there are {', '.join(Role)}", option="role") from None
 
 
+def read_access(
+    grants: Sequence[Grant | str], roles: Mapping[str, Role | str] | None, environment: str | None
+) -> Access:
+    """Return validated permissions beyond one role and one tenant."""
+    for tenant in roles or ():
+        check_name("tenant", tenant)
+    if environment is not None:
+        check_name("environment", environment)
+    return Access(
+        read_grants(grants),
+        tuple((tenant, _role(role)) for tenant, role in (roles or {}).items()),
+        environment,
+    )
+
+
 def _data(key: Key) -> dict[str, object]:
-    return {
+    data: dict[str, object] = {
         "name": key.name,
         "role": key.role.value,
         "tenant": key.tenant,
         "expires_at": None if key.expires_at is None else key.expires_at.isoformat(),
-    } | ({} if key.max_priority is None else {"max_priority": key.max_priority})
+    }
+    if key.max_priority is not None:
+        data["max_priority"] = key.max_priority
+    return data | key.access.data()

@@ -236,7 +236,7 @@ class Archive:
         erasure.add_live(job.row for job in self._jobs.stream(batch=500, store=store, **where))
         for place in client.archive_places():
             erasure.add_archived(self._stream_of(place, where))
-        return erasure.run(dry_run=dry_run)
+        return erasure.run(dry_run=dry_run, flows=not wanted.narrows)
 
     aerase = async_twin(erase)
 
@@ -262,7 +262,8 @@ class Archive:
         client, policy = self._client, batch.policy
         with contextlib.suppress(StoreError):  # a lost notification only delays the watchers
             client.store(None).notify(["ended"])
-        if not client.events.wanted:
+        store = client.store(None)
+        if not client.events.wanted and not store.subscriptions:
             return
         common: dict[str, object] = {
             "policy": policy.name,
@@ -274,4 +275,6 @@ class Archive:
         name = "job.purged" if policy.to is None else "job.archived"
         for job in batch.documents:
             data = common | {"age": batch.at - job.finished_at}
-            client.events.publish(Event(name, batch.at, job.id, job.task, job.tenant, job.state, data))
+            event = Event(name, batch.at, job.id, job.task, job.tenant, job.state, data)
+            client.events.publish(event)
+            client.record_event(event)

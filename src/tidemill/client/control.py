@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 from uuid import UUID
 
 from tidemill.client._base import StoreApi, async_twin
-from tidemill.client.access import HIDDEN, note, plain, who
+from tidemill.client.access import note, plain, who
+from tidemill.client.limits import Limits, waiting_lanes
+from tidemill.client.stats.api import StatsApi
 from tidemill.client.stats.loads import is_living
 from tidemill.domain.bounds import check_attempts, check_text, data_flaw
 from tidemill.domain.cluster import Worker, holder_of
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.limits import Rule
+from tidemill.domain.masks import HIDDEN, looks_secret, masked
 from tidemill.domain.records import Pause, PauseKind, Setting
 from tidemill.domain.retention_settings import ENABLED, INTERVAL
 from tidemill.errors import BadSettings, LeaseLost, LeaseNotFound, WorkerNotFound
@@ -38,9 +41,29 @@ TASK_SETTING = "task/"
 TENANT_SETTING = "tenant/"
 """Prefix of settings that change one tenant's share."""
 
+TASK_OVERRIDES = ("max_attempts", "timeout", "max_concurrent")
+"""Options of a task that can be overridden at run time."""
+
+TENANT_OVERRIDES = ("weight", "max_priority")
+"""Settings of a tenant."""
+
+COUNTED = 10_000
+"""Maximum number of pending jobs to count per tenant."""
+
 _LONGEST = 1e9  # seconds
 
-_SECRETIVE = re.compile(r"secret|passw|token|credential|api_?key|private", re.IGNORECASE)
+
+@dataclass(frozen=True, slots=True)
+class TenantState:
+    """A tenant with its jobs of the last 24 hours and its settings. ``pending`` counts to ``COUNTED``."""
+
+    name: str
+    pending: int
+    ended: int
+    failed: int
+    weight: float
+    max_priority: int | None
+    paused: bool
 
 
 class Control(StoreApi):
@@ -117,7 +140,92 @@ class Control(StoreApi):
         return bool(dropped)
 
     def _setting(self, key: str) -> Setting | None:
-        return next((found for found in self._store.settings() if found.key == key), None)
+        return next((setting for setting in self._store.settings() if setting.key == key), None)
+
+    # Tenants and tasks -------------------------------------------------------------------------------------------------
+
+    def tenants(self) -> Sequence[TenantState]:
+        """Return the tenants that had jobs in the last 24 hours, have pending jobs, are paused or have settings."""
+        loads = {row.tenant: row for row in StatsApi(self._client).tenants(tenant=ALL_TENANTS).rows}
+        paused = {pause.name for pause in self.pauses() if pause.kind is PauseKind.TENANT}
+        chosen = {
+            setting.key.removeprefix(TENANT_SETTING): setting.value
+            for setting in self.settings()
+            if setting.key.startswith(TENANT_SETTING)
+        }
+        waiting = {lane.tenant for lane in waiting_lanes(self._store)}
+        states = []
+        for name in sorted({*loads, *paused, *chosen, *waiting}):
+            load, value = loads.get(name), chosen.get(name)
+            values = value if isinstance(value, Mapping) else {}
+            states.append(
+                TenantState(
+                    name,
+                    self._store.depth(tenant=name, most=COUNTED) if name in waiting else 0,
+                    0 if load is None else load.jobs,
+                    0 if load is None else load.failed,
+                    values.get("weight", 1),
+                    values.get("max_priority"),
+                    name in paused,
+                )
+            )
+        return states
+
+    def set_tenant(
+        self, name: str, values: Mapping[str, object], unset: Collection[str] = ()
+    ) -> Mapping[str, object]:
+        """Set the ``weight`` and the ``max_priority`` of a tenant, or remove one; return what is set then.
+
+        Settings that are neither given nor removed keep their values.
+        """
+        check_name("tenant", name)
+        return self._override(TENANT_SETTING + name, values, unset, TENANT_OVERRIDES)
+
+    def set_task(
+        self, name: str, values: Mapping[str, object], unset: Collection[str] = ()
+    ) -> Mapping[str, object]:
+        """Override options of a task for all workers, or remove overrides; return what is overridden then.
+
+        The options are ``max_attempts``, ``timeout`` (seconds; None for no limit) and ``max_concurrent`` (0 for no limit).
+        """
+        check_name("task", name)
+        limits, limit_name = Limits(self._client), f"task/{name}"
+        most = values.get("max_concurrent")
+        if most is not None and (type(most) is not int or most < 0):
+            raise BadSettings(f"max_concurrent is {most!r}; give 0 (no limit) or more", setting=name)
+        others = {key: value for key, value in values.items() if key != "max_concurrent"}
+        self._override(TASK_SETTING + name, others, unset, TASK_OVERRIDES)
+        if most is not None:
+            limits.set(limit_name, most)
+        elif "max_concurrent" in unset:
+            limits.unset(limit_name)
+        return self.task_overrides(name)
+
+    def task_overrides(self, name: str) -> Mapping[str, object]:
+        """Return the options of a task that were overridden at run time."""
+        values = setting_of(name, self.settings())
+        rule = limit_of(name, self._store.rules())
+        return values if rule is None else {**values, "max_concurrent": rule.max}
+
+    def _override(
+        self, key: str, values: Mapping[str, object], unset: Collection[str], options: Sequence[str]
+    ) -> Mapping[str, object]:
+        for option in (*values, *unset):
+            if option not in options:
+                raise BadSettings(
+                    f"unknown setting {option!r}; expected one of {', '.join(options)}", setting=key
+                )
+        if both := sorted({*values} & {*unset}):
+            raise BadSettings(f"{both[0]} cannot be set and removed at once", setting=key)
+        with self._store.transaction():
+            old = self._setting(key)
+            before = dict(old.value) if old is not None and isinstance(old.value, Mapping) else {}
+            after = {name: value for name, value in {**before, **values}.items() if name not in unset}
+            if after and after != before:
+                self.set(key, after)
+            elif not after and old is not None:
+                self.unset(key)
+        return after
 
     # Workers and leases ------------------------------------------------------------------------------------------------
 
@@ -135,28 +243,28 @@ class Control(StoreApi):
 
     def _worker(self, id: UUID | str) -> Worker:
         now = self._now()
-        found = next((worker for worker in self._store.workers() if str(worker.id) == str(id)), None)
-        if found is None or not is_living(found, now):
+        match = next((worker for worker in self._store.workers() if str(worker.id) == str(id)), None)
+        if match is None or not is_living(match, now):
             raise WorkerNotFound(f"no living worker has the id {str(id)!r}; see tidemill workers list", id=id)
-        return found
+        return match
 
     def release(self, lease: str) -> bool:
         """Release a lease from its holder, so that another process can acquire it; return False if it was not held."""
-        found = next((row for row in self._store.leases() if row.name == lease), None)
-        if found is None:
+        held = next((row for row in self._store.leases() if row.name == lease), None)
+        if held is None:
             raise LeaseNotFound(f"there is no lease {lease!r}; see tidemill leases list", name=lease)
-        if found.holder is None:
+        if held.holder is None:
             return False
         with self._store.transaction():
-            if not self._store.release(lease, found.holder, found.term):
+            if not self._store.release(lease, held.holder, held.term):
                 raise LeaseLost(
                     f"lease {lease} has changed hands; check its holder and try again", name=lease
                 )
-            holder = holder_of(found, self._store.workers())
+            holder = holder_of(held, self._store.workers())
             before = {
-                "holder": str(found.holder),
+                "holder": str(held.holder),
                 "holder_name": None if holder is None else holder.name,
-                "term": found.term,
+                "term": held.term,
             }
             self._note("lease.released", f"lease:{lease}", ALL_TENANTS, before, None)
         self._tell([lease, "change"])
@@ -192,19 +300,23 @@ class Control(StoreApi):
     adrain = async_twin(drain)
     arelease = async_twin(release)
     aset_all = async_twin(set_all)
+    atenants = async_twin(tenants)
+    aset_tenant = async_twin(set_tenant)
+    aset_task = async_twin(set_task)
+    atask_overrides = async_twin(task_overrides)
 
 
 def _target(kind: PauseKind | str, name: str) -> tuple[PauseKind, str]:
     try:
-        known = PauseKind(kind)
+        target = PauseKind(kind)
     except ValueError:
         raise BadSettings(f"{kind!r} cannot be paused; there are {', '.join(PauseKind)}") from None
-    if known is PauseKind.ALL:
+    if target is PauseKind.ALL:
         if name:
             raise BadSettings(f"a pause of all has no name, and this is {name!r}; leave it out")
-        return known, ""
-    check_name(known, name)
-    return known, name
+        return target, ""
+    check_name(target, name)
+    return target, name
 
 
 def _subject(kind: PauseKind, name: str) -> str:
@@ -217,9 +329,9 @@ def _whose(kind: PauseKind, name: str) -> str:
 
 def _check_setting(key: str, value: object) -> None:
     check_name("setting", key)
-    known = KNOWN_SETTINGS.get(key)
-    if known is not None and type(value) is not known[0]:
-        raise BadSettings(f"setting {key} is {value!r}; give a {known[0].__name__}", setting=key)
+    definition = KNOWN_SETTINGS.get(key)
+    if definition is not None and type(value) is not definition[0]:
+        raise BadSettings(f"setting {key} is {value!r}; give a {definition[0].__name__}", setting=key)
     if key == INTERVAL and isinstance(value, int) and value < 1:
         raise BadSettings(f"setting {key} is {value!r}; give 1 second or more", setting=key)
     if key.startswith(TASK_SETTING):
@@ -232,7 +344,7 @@ def _check_setting(key: str, value: object) -> None:
 
 def shown_value(setting: Setting) -> object:
     """Return a setting's value for display or audit; the value is masked if the key sounds secret."""
-    return HIDDEN if _SECRETIVE.search(setting.key) else plain(setting.value)
+    return HIDDEN if looks_secret(setting.key) else masked(plain(setting.value))
 
 
 def _check_tenant(key: str, value: object) -> None:
@@ -274,8 +386,8 @@ def _shown(setting: Setting) -> dict[str, object]:
 
 def setting_of(task: str, settings: Iterable[Setting]) -> Mapping[str, Any]:
     """Return the ``max_attempts`` and ``timeout`` that are set for a task, without its limit."""
-    found = next((setting.value for setting in settings if setting.key == TASK_SETTING + task), None)
-    return found if isinstance(found, Mapping) else {}
+    value = next((setting.value for setting in settings if setting.key == TASK_SETTING + task), None)
+    return value if isinstance(value, Mapping) else {}
 
 
 def limit_of(task: str, rules: Iterable[Rule]) -> Rule | None:

@@ -19,22 +19,31 @@ from tidemill.archive.objects import is_file_url, parse_location
 from tidemill.archive.places import ArchivePlace, StorePlace
 from tidemill.archive.tiers import TierChoice
 from tidemill.client.access import carried, who
+from tidemill.client.enqueue.options import CallOptions, Template
 from tidemill.client.enqueue.routes import Enqueuer
 from tidemill.client.own_connection import OwnConnections
 from tidemill.client.placement import Placement, StoreFor
 from tidemill.client.watch import Waiter
 from tidemill.clock import Clock, ManualClock
+from tidemill.delivery.durable import DurableHandler
+from tidemill.delivery.live import LiveSubscription
+from tidemill.delivery.settings import DeliverySettings
+from tidemill.domain.decide import MOVE_EVENTS
+from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import JobRow
 from tidemill.domain.limits import Rule
 from tidemill.domain.payload import PayloadLimits
 from tidemill.domain.record import Record
 from tidemill.domain.retention import ARCHIVE, ArchivedJob
 from tidemill.domain.retention_settings import Retention
-from tidemill.errors import BadSettings, JobNotFound
+from tidemill.domain.schedules import ScheduleRow
+from tidemill.domain.subscriptions import TOPIC, NewEvent, dump_data, row_event
+from tidemill.errors import BadSettings, JobNotFound, StoreError
 from tidemill.stores.base import Store
 from tidemill.tasks.events import Event, Events
-from tidemill.tasks.hooks import Hooks
+from tidemill.tasks.hooks import AllHooks
 from tidemill.tasks.registry import Registry
+from tidemill.tasks.task import Declared
 
 _OF_THE_STORES = (
     "stores", "clock", "placement", "enqueuer", "_waiting", "_pool", "_closing", "_file_places",
@@ -65,7 +74,11 @@ class Client:
         retention: Retention | None = None,
         places: Mapping[str, str] | None = None,
         store_for: StoreFor | None = None,
+        logging: tuple[int | None, bool] = (None, False),
+        delivery: DeliverySettings | None = None,
     ) -> None:
+        self.delivery = delivery or DeliverySettings()  #: channels, owners and rules of notices
+        self.durable: dict[str, DurableHandler] = {}  #: handlers of durable subscriptions by name
         self.tenant = tenant
         self.limits = limits
         self.rules = dict(rules or {})  #: limits that the app itself declares
@@ -74,21 +87,31 @@ class Client:
         self.places = dict(places or {})  #: URLs of the stores that hold only archive files
         self.registry = Registry()
         self.events = Events()
-        self.hooks = Hooks()
+        self.events.record = self.record_event
+        self.hooks = AllHooks.create()
+        self.hooks.find_schedule = self._schedule
+        self.hooks.set_logging(logging[0], log_jobs=logging[1])
         self.store_for = store_for
         self.is_closed = False
         #: returns the user's connection whose transaction a call without ``connection=`` joins, or None
         self.open_transaction: Callable[[], object | None] | None = None
         self._lock = threading.Lock()
+        self.live: WeakSet[LiveSubscription] = WeakSet()  #: subscriptions to events of all processes
         self._is_view = False
         self._views: WeakSet[Client] = WeakSet()
         self._use(stores, clock)
         self.connections = OwnConnections(partial(self.store, None))
 
+    def template(self, declared: Declared, call: CallOptions, tenant: str | None = None) -> Template:
+        """Return the common part of a call's jobs. A task of another environment is refused here, once per call."""
+        self.registry.check_environment(declared)
+        return Template(declared, call, tenant=tenant or self.tenant, limits=self.limits, clock=self.clock)
+
     def _use(self, stores: Mapping[str, Store], clock: Clock, fixed: str | None = None) -> None:
         """Switch to these stores and this clock, and reset everything cached for the previous ones."""
         self.stores = dict(stores)
         self.clock = clock
+        self.declare_durable()
         self.placement = Placement(
             self.stores, self.registry, self.tenant, self.store_for, fixed, self.places
         )
@@ -108,11 +131,15 @@ class Client:
         retention: Retention,
         store_for: StoreFor | None,
         places: Mapping[str, str] | None = None,
+        logging: tuple[int | None, bool] = (None, False),
+        delivery: DeliverySettings | None = None,
     ) -> None:
         """Change the settings. If stores are given, close the previous ones and use the new ones."""
         self.tenant = self.tenant if tenant is None else tenant
         self.limits, self.rules, self.store_for = limits, dict(rules), store_for
         self.retention, self.policies = retention, retention.effective()
+        self.delivery = delivery or self.delivery
+        self.hooks.set_logging(logging[0], log_jobs=logging[1])
         if stores is not None:
             self.close()
             self.is_closed = False
@@ -139,7 +166,7 @@ class Client:
 
         On exit the given stores stay open, and the threads that used them stop.
         """
-        kept = {name: getattr(self, name) for name in _OF_THE_STORES}
+        parts = {name: getattr(self, name) for name in _OF_THE_STORES}
         self._use(stores, clock, self.placement.fixed)
         try:
             with ExitStack() as views:
@@ -150,7 +177,7 @@ class Client:
             try:
                 self._end_threads()
             finally:
-                vars(self).update(kept)
+                vars(self).update(parts)
 
     # Stores, caches and threads --------------------------------------------------------------------------------------
 
@@ -179,6 +206,13 @@ class Client:
         """Return the named store, or the one that calls address here."""
         return self.stores[self.store_name(name)]
 
+    def _schedule(self, id: UUID, store: str | None) -> ScheduleRow | None:
+        """Return a schedule for integrations; None if it is gone or the store does not answer."""
+        try:
+            return next(iter(self.store(store).schedules(tenant=ALL_TENANTS, ids=[id])), None)
+        except StoreError:
+            return None
+
     def place(self, name: str) -> ArchivePlace:
         """Return the place of archived jobs with the name of a store, or with the URL of a directory or a bucket.
 
@@ -192,12 +226,12 @@ class Client:
     def _file_place(self, url: str, store: str) -> ArchivePlace:
         """Return the files at a URL; the store has their catalogue."""
         with self._lock:
-            found = self._file_places.get((url, store))
-            if found is None:
+            place = self._file_places.get((url, store))
+            if place is None:
                 from tidemill.archive.files import FilePlace  # few processes need it
 
-                found = self._file_places[url, store] = FilePlace(url, self.stores[store])
-            return found
+                place = self._file_places[url, store] = FilePlace(url, self.stores[store])
+            return place
 
     def archive_places(
         self, choice: TierChoice = EVERYWHERE, *, store: str | None = None
@@ -208,19 +242,19 @@ class Client:
         """
         name = self.store_name(store)
         targets = [policy.to for policy in self.policies if policy.to is not None]
-        found: list[ArchivePlace] = []
+        places: list[ArchivePlace] = []
         if choice.tables:
             stores = [self.stores[name]]
             for target in (ARCHIVE, *targets):
                 if target in self.stores and not any(self.stores[target] is other for other in stores):
                     stores.append(self.stores[target])
-            found += [StorePlace(store) for store in stores]
+            places += [StorePlace(store) for store in stores]
         if choice.files:
             urls = [*self.places.values(), *(target for target in targets if is_file_url(target))]
-            known = {parse_location(url).url for url in urls}
-            urls += [url for url in self.stores[name].archive_places() if url not in known]
-            found += [self._file_place(url, name) for url in dict.fromkeys(urls)]
-        return found
+            listed = {parse_location(url).url for url in urls}
+            urls += [url for url in self.stores[name].archive_places() if url not in listed]
+            places += [self._file_place(url, name) for url in dict.fromkeys(urls)]
+        return places
 
     @property
     def pin(self) -> datetime | None:
@@ -231,10 +265,10 @@ class Client:
         """Return the watcher of jobs in that store."""
         with self._lock:
             key = self.store_name(name)
-            found = self._waiting.get(key)
-            if found is None:
-                found = self._waiting[key] = Waiter(self.store(key))
-            return found
+            waiter = self._waiting.get(key)
+            if waiter is None:
+                waiter = self._waiting[key] = Waiter(self.store(key))
+            return waiter
 
     def executor(self) -> ThreadPoolExecutor:
         """Return the thread pool that runs store calls for coroutines."""
@@ -261,8 +295,35 @@ class Client:
         """
         return self.enqueuer.limits(None).declare(self.registry, change=change)
 
+    def declare_durable(self) -> None:
+        """Record the events of this app's durable subscriptions in all its stores."""
+        declared = [handler.subscription for handler in self.durable.values()]
+        for store in self.stores.values():
+            store.declare_subscriptions(declared)
+
+    def record_event(self, event: Event) -> None:
+        """Record an event that a user publishes, for the subscriptions that want it."""
+        store = self.store(None)
+        if store.subscriptions:
+            self._append(
+                store,
+                [
+                    NewEvent(
+                        event.name, event.job_id, event.task, event.tenant, event.state, dump_data(event.data)
+                    )
+                ],
+            )
+
+    def _append(self, store: Store, events: Sequence[NewEvent]) -> None:
+        if store.append_events(events, now=self.pin):
+            store.notify([TOPIC])
+
     def publish_acts(self, name: str, jobs: Iterable[JobRow], **data: object) -> None:
         """Publish an action of a person or a program on these jobs, each with its current state."""
+        store = self.store(None)
+        if store.subscriptions and name not in MOVE_EVENTS:
+            jobs = list(jobs)
+            self._append(store, [row_event(name, job, {"by": who(), **data}) for job in jobs])
         if self.events.wanted:
             now, by = self.clock.now(), who()
             for job in jobs:
@@ -287,13 +348,13 @@ class Client:
     def find_in(self, names: Sequence[str], id: UUID, *, tenant: str) -> tuple[JobRow, str]:
         """Return a job of one of these stores, live or archived, and the name of its store."""
         for name in names:
-            found = self.stores[name].get([id], tenant=tenant)
-            if found:
-                return found[0], name
+            rows = self.stores[name].get([id], tenant=tenant)
+            if rows:
+                return rows[0], name
         for name in names:
-            kept = self.archived(id, tenant=tenant, store=name)
-            if kept is not None:
-                return read_archived(kept), name
+            archived = self.archived(id, tenant=tenant, store=name)
+            if archived is not None:
+                return read_archived(archived), name
         raise JobNotFound(f"there is no job {id}{self._unrecorded()}", id=id)
 
     def search_order(self, store: str | None = None) -> tuple[str, ...]:
@@ -342,6 +403,8 @@ class Client:
             act()
         for waiting in list(self._waiting.values()):
             waiting.close()
+        for live in list(self.live):
+            live.close()
         if self._pool is not None:
             self._pool.shutdown(wait=True)
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from pydantic_core import from_json
@@ -23,11 +24,24 @@ from tidemill.domain.cluster import Lease, Worker, holder_of
 from tidemill.domain.estimate import eta_of, fraction_done, percent_done
 from tidemill.domain.job import ErrorInfo, Execution, JobRow, LogEntry
 from tidemill.domain.large_values import PREFIX, is_reference, read_reference
+from tidemill.domain.log_search import FoundLine
 from tidemill.domain.records import AuditRecord, Pause, Setting
 from tidemill.domain.retention import ArchivedJob
 from tidemill.domain.schedules import Definition, Fired
+from tidemill.domain.sealed_values import SEALED, is_sealed
+from tidemill.domain.sessions import SHORT_SESSION, StoredSession
+from tidemill.domain.stages import Stage
 from tidemill.domain.states import JobState
+from tidemill.domain.steps import StepView
+from tidemill.domain.streams import StreamItem
 from tidemill.domain.trace_context import trace_id
+from tidemill.tasks.secret_values import masked_seals
+
+if TYPE_CHECKING:
+    from tidemill.client.control import TenantState
+    from tidemill.client.notices import SentNotice
+    from tidemill.client.subscriptions import SubscriptionStatus
+    from tidemill.domain.alert_history import StoredAlert
 
 
 def instant(value: datetime | None) -> str | None:
@@ -63,12 +77,22 @@ def plain(text: str | None) -> Any:
     if text is None or is_reference(text):
         return None
     try:
-        return from_json(text)
+        values = from_json(text)
+        return masked_seals(values) if SEALED in text else values
     except ValueError:  # either a lone surrogate, which only `json.loads` accepts, or not JSON at all
         try:
             return json.loads(text)
         except ValueError:
             return text
+
+
+def without_seals(args: str) -> Any:
+    """Return a job's arguments as plain data, without the secret ones."""
+    values = plain(args)
+    if not isinstance(values, dict):
+        return values
+    given = json.loads(args)
+    return {name: value for name, value in values.items() if not is_sealed(given.get(name))}
 
 
 @lru_cache(maxsize=1024)
@@ -172,6 +196,23 @@ def execution_document(execution: Execution) -> dict[str, object]:
     }
 
 
+def step_document(step: StepView) -> dict[str, object]:
+    """Return the document of one recorded step of a job."""
+    return step._asdict()
+
+
+def stage_document(stage: Stage) -> dict[str, object]:
+    """Return the document of one stage of a job."""
+    return {
+        "name": stage.name,
+        "state": stage.words,
+        "execution": stage.number or None,
+        "began_at": instant(stage.began_at),
+        "ended_at": instant(stage.ended_at),
+        "took": seconds(stage.took),
+    }
+
+
 def log_document(entry: LogEntry) -> dict[str, object]:
     """Return the document of one log line of a job."""
     return {
@@ -183,6 +224,17 @@ def log_document(entry: LogEntry) -> dict[str, object]:
         "duration": seconds(entry.duration),
         "number": entry.number,
     }
+
+
+def stream_item_document(item: StreamItem) -> dict[str, object]:
+    """Return the document of one item of a stream."""
+    return {"id": item.id, "execution": item.execution, "index": item.index, "value": item.value}
+
+
+def found_line_document(line: FoundLine) -> dict[str, object]:
+    """Return the document of a log line that a search found, with its job."""
+    job = {"job_id": str(line.entry.job_id), "task": line.task, "queue": line.queue, "tenant": line.tenant}
+    return log_document(line.entry) | job
 
 
 def worker_document(worker: Worker, now: datetime, held: int) -> dict[str, object]:
@@ -266,6 +318,22 @@ def key_document(key: Key, now: datetime) -> dict[str, object]:
         "expires_at": instant(key.expires_at),
         "revoked_at": instant(key.revoked_at),
         "max_priority": key.max_priority,
+        "grants": [str(grant) for grant in key.access.grants],
+        "roles": {tenant: role.value for tenant, role in key.access.roles},
+        "environment": key.access.environment,
+    }
+
+
+def session_document(session: StoredSession) -> dict[str, object]:
+    """Return the document of one sign-in session. The full id is the hash of its cookie, so it is shortened."""
+    return {
+        "id": session.id[:SHORT_SESSION],
+        "who": session.who,
+        "key_id": session.key_id,
+        "issuer": session.issuer,
+        "subject": session.subject,
+        "created_at": instant(session.created_at),
+        "expires_at": instant(session.expires_at),
     }
 
 
@@ -344,7 +412,7 @@ def definition_document(definition: Definition) -> dict[str, object]:
         "task": definition.task,
         "tenant": definition.tenant,
         "version": definition.version,
-        "args": plain(definition.args),
+        "args": masked_seals(plain(definition.args)),
         "settings": dict(definition.settings),
         "notifications": dict(definition.notifications),
         "owner": definition.owner,
@@ -353,6 +421,19 @@ def definition_document(definition: Definition) -> dict[str, object]:
         "created_by": definition.created_by,
         "updated_at": instant(definition.updated_at),
         "deleted_at": instant(definition.deleted_at),
+    }
+
+
+def tenant_document(state: TenantState) -> dict[str, object]:
+    """Return the document of one tenant: its jobs and its settings."""
+    return {
+        "tenant": state.name,
+        "pending": state.pending,
+        "ended": state.ended,
+        "failed": state.failed,
+        "weight": state.weight,
+        "max_priority": state.max_priority,
+        "paused": state.paused,
     }
 
 
@@ -388,3 +469,30 @@ def setting_document(setting: Setting, value: object) -> dict[str, object]:
         "updated_at": instant(setting.updated_at),
         "updated_by": setting.updated_by,
     }
+
+
+def alert_document(alert: StoredAlert) -> dict[str, Any]:
+    """An alert with its history."""
+    return {**_plain_fields(asdict(alert)), "open": alert.is_open}
+
+
+def notice_document(notice: SentNotice) -> dict[str, Any]:
+    """A notice."""
+    return _plain_fields(asdict(notice))
+
+
+def subscription_document(subscription: SubscriptionStatus) -> dict[str, Any]:
+    """A subscription with its backlog."""
+    return _plain_fields(subscription._asdict())
+
+
+def _plain_fields(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: _plain_value(value) for name, value in values.items()}
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, tuple):
+        return list(value)
+    return value if value is None or isinstance(value, str | int | float | list | dict) else str(value)

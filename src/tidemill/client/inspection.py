@@ -13,6 +13,7 @@ from tidemill.client.enqueue.options import CallOptions
 from tidemill.client.enqueue.writes import snapshot
 from tidemill.client.jobs.api import Origin, origin
 from tidemill.client.jobs.handle import Job
+from tidemill.client.jobs.streams import StreamSource
 from tidemill.client.jobs.why import Reason, explain
 from tidemill.client.limits import waiting_lanes
 from tidemill.client.stats import loads
@@ -20,6 +21,7 @@ from tidemill.client.stats.loads import (
     QueueCounts,
     QueueLoads,
     QueueStats,
+    TaskEnds,
     TaskLoads,
     held_by_worker,
     is_living,
@@ -35,7 +37,6 @@ from tidemill.domain.limits import Rule
 from tidemill.domain.schedules import Definition, ScheduleRow
 from tidemill.domain.states import JobState
 from tidemill.domain.stats import (
-    EndedGroups,
     EndedTiming,
     FailedJob,
     HeldRow,
@@ -157,6 +158,10 @@ class Inspection(StoreApi):
         """Return the handle of a job that was read before."""
         return Job(self._client, row)
 
+    def stream_source(self, row: JobRow, name: str) -> StreamSource:
+        """Return a stream of a job that was read before, to read it page by page."""
+        return StreamSource(self._client, self._client.placement.current(), row.id, row.tenant, name)
+
     def planned(self, declared: Declared, options: CallOptions, args: dict[str, Any]) -> JobRow:
         """Return the job that a call would create if no other job held its unique key."""
         (job,) = self._client.enqueuer.build(declared, options, [((), args)])
@@ -247,8 +252,8 @@ class Inspection(StoreApi):
         """Return the tasks that occur in the store."""
         return loads.task_names(self._store, now, tenant=tenant, crowd=crowd)
 
-    def task_ends(self, now: datetime, *, tenant: str) -> EndedGroups:
-        """Count the jobs of each task that ended in the last 24 hours."""
+    def task_ends(self, now: datetime, *, tenant: str) -> TaskEnds:
+        """Count and time the jobs of each task that ended in the last 24 hours."""
         return loads.task_ends(self._store, now, tenant=tenant)
 
     def task_loads(
@@ -256,7 +261,7 @@ class Inspection(StoreApi):
         now: datetime,
         names: Collection[str],
         crowd: UnfinishedCounts,
-        ends: EndedGroups,
+        ends: TaskEnds,
         *,
         tenant: str,
     ) -> TaskLoads:

@@ -118,18 +118,18 @@ def limit_states(store: Store, now: datetime, *, keyed: Collection[str] = ()) ->
         rule = rule_of(use.name, rules)
         if rule is not None and rule.name != use.name:
             keys.setdefault(rule.name, []).append(state_of(use.name, rule, use, now))
-    found = []
+    states = []
     for name, rule in rules.items():
         if rule.kind is LimitKind.DEPTH:
-            found.append(_depth_state(store, rule, rules))
+            states.append(_depth_state(store, rule, rules))
             continue
         state = state_of(name, rule, own[name], now)
         if name in PER_NAME or name in keyed or name in keys:
             shown = keys.get(name, [])
             used = sum(key.used for key in shown)
             state = replace(state, used=used, room=None, opens_at=None, keys=tuple(shown[:MOST_KEYS]))
-        found.append(state)
-    return found
+        states.append(state)
+    return states
 
 
 def limit_state(store: Store, name: str, now: datetime, *, keyed: Collection[str] = ()) -> LimitState | None:
@@ -171,17 +171,17 @@ def _depth_of(store: Store, name: str, rule: Rule) -> LimitState:
 
 def waiting_lanes(store: Store) -> list[LaneKey]:
     """Return the lanes of waiting jobs, with or without limits: every queue, but possibly not every limit set."""
-    found = [lane.key for lane in store.lanes()]
+    keys = [lane.key for lane in store.lanes()]
     page: Sequence[LaneKey] = [lane.key for lane in store.gates()]
-    found += page
+    keys += page
     for _ in range(MOST_QUEUES):
         if len(page) not in (1, 500):
             break
         # After a full page, read only the first lane of each following queue, one at a time.
         beyond = LaneKey(page[-1].queue, _LAST, 0)
         page = [lane.key for lane in store.gates(limit=1, after=beyond)]
-        found += page
-    return found
+        keys += page
+    return keys
 
 
 LABELLED = 500
@@ -199,10 +199,10 @@ class Limits(StoreApi):
 
     def get(self, name: str) -> LimitState:
         """Return one limit, or one key of it (``mail.limit.account/7``), or raise ``LimitNotFound``."""
-        found = limit_state(self._store, name, self._now(), keyed=self._keyed())
-        if found is None:
+        state = limit_state(self._store, name, self._now(), keyed=self._keyed())
+        if state is None:
             raise LimitNotFound(f"there is no limit {name!r}; see tidemill limits list", name=name)
-        return found
+        return state
 
     def declared(self) -> Mapping[str, Rule]:
         """Return the limits that the code declares: those of this app's tasks, and those of the app itself."""
@@ -227,8 +227,8 @@ class Limits(StoreApi):
         check_known(name, {*rules, *declared})
         base = name.partition("/")[0]
         stored = {key: rule for key, rule in rules.items() if not is_lifted(rule)}
-        found = (at.get(key) for at in (stored, declared) for key in (name, base))
-        before = next((rule for rule in found if rule is not None), None)
+        candidates = (at.get(key) for at in (stored, declared) for key in (name, base))
+        before = next((rule for rule in candidates if rule is not None), None)
         wanted = replace(
             rule_for(name, max, per=per, burst=burst, before=before, pinned=True), changed_by=who()
         )
@@ -308,8 +308,8 @@ class Limits(StoreApi):
         scope, _, id = name.partition("/")
         if scope != "definition":
             return None
-        found = self._store.definitions(tenant=ALL_TENANTS, ids=[UUID(id)])
-        most = found[0].settings.get("max_concurrent") if found else None
+        definitions = self._store.definitions(tenant=ALL_TENANTS, ids=[UUID(id)])
+        most = definitions[0].settings.get("max_concurrent") if definitions else None
         return Rule(name, LimitKind.CONCURRENCY, most) if isinstance(most, int) and most else None
 
     def _told(self) -> None:

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import JobRow
+from tidemill.domain.streams import topic_of
 from tidemill.errors import StoreError
 from tidemill.stores.base import Listener, Store
 
@@ -147,6 +148,9 @@ _LINGER = 20  # polls without a watcher before the thread stops
 JobHeard = Callable[[JobRow | None], None]
 """Callback for every new snapshot of a job, and for None when the job no longer exists."""
 
+StreamHeard = Callable[[], None]
+"""Callback after items may have been written to a stream; it must not block or raise."""
+
 
 class Waiter:
     """Notifies watchers about jobs of one store. A watcher runs in the waiting thread and must not block it."""
@@ -155,6 +159,7 @@ class Waiter:
         self._store = store
         self._changed = threading.Condition()
         self._watchers: dict[UUID, list[JobHeard]] = {}
+        self._readers: dict[str, list[StreamHeard]] = {}
         self._fresh = False
         self._thread: threading.Thread | None = None
         self._listener: Listener | None = None
@@ -180,6 +185,40 @@ class Waiter:
                 self._watchers[id] = left
             else:
                 self._watchers.pop(id, None)
+
+    def follow(self, id: UUID, heard: JobHeard, written: StreamHeard) -> Callable[[], None]:
+        """Watch this job and its streams; return a function that stops watching.
+
+        ``written`` is called when items may have been written to one of its streams.
+        """
+        topic = topic_of(id)
+        with self._changed:
+            self._readers.setdefault(topic, []).append(written)
+        unwatch = self.watch(id, heard)
+
+        def end() -> None:
+            unwatch()
+            with self._changed:
+                left = [other for other in self._readers.get(topic, ()) if other is not written]
+                if left:
+                    self._readers[topic] = left
+                else:
+                    self._readers.pop(topic, None)
+
+        return end
+
+    def _tell_readers(self, topics: frozenset[str]) -> None:
+        if not self._readers:
+            return
+        with self._changed:
+            readers = [
+                written
+                for topic, all_written in self._readers.items()
+                if topic in topics or "change" in topics
+                for written in all_written
+            ]
+        for written in readers:
+            written()
 
     def _wake(self) -> None:
         """Notify the thread through the store, in case it is blocked on the listener."""
@@ -240,6 +279,7 @@ class Waiter:
             ends = time.monotonic() + POLL
             while (left := ends - time.monotonic()) > 0:
                 heard = self._listener.wait(left)
+                self._tell_readers(heard)
                 if heard & TOPICS or self._fresh or self._closed:
                     return
         else:

@@ -59,7 +59,7 @@ def _media(app: App) -> list[BoundTask[Any, Any]]:
 
 
 def _partners(app: App) -> list[BoundTask[Any, Any]]:
-    retry = Exponential(max_attempts=5, initial=timedelta(seconds=5), cap=timedelta(seconds=20))
+    retry = Exponential(max_attempts=5, wait=timedelta(seconds=5), cap=timedelta(seconds=20))
 
     @app.task(name="call_partner", queue="partners", retry=retry)
     async def call_partner(ctx: Context, order: int) -> str:

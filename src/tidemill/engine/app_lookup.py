@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary
 
 from tidemill.archive.duty import RetentionDuty
 from tidemill.clock import Clock
+from tidemill.delivery.background import BackgroundThread
 from tidemill.engine.app_factories import apps_in, call_factory, is_factory
 from tidemill.engine.completion import Connections
 from tidemill.errors import BadSettings, UsageError
@@ -33,6 +34,9 @@ _imports: list[str] = []
 
 _made: WeakKeyDictionary[object, str] = WeakKeyDictionary()
 """The factory's name for every app that ``find_app`` created with one."""
+
+_found: WeakKeyDictionary[object, str] = WeakKeyDictionary()
+"""The import paths that were found for apps."""
 
 
 class Application(Protocol):
@@ -69,11 +73,15 @@ class Application(Protocol):
 
     def retention_duty(self) -> RetentionDuty | None: ...
 
+    def background_thread(self) -> BackgroundThread | None: ...
+
     def declare_limits(self) -> None: ...
 
     def reconcile(self) -> object: ...
 
     def confirm(self) -> None: ...
+
+    def finalize(self) -> None: ...
 
     def close(self) -> None: ...
 
@@ -102,7 +110,16 @@ def find_app(where: str) -> Application:
         raise BadSettings(f"{where!r} names no app; write it as module:attribute, for example shop.jobs:app")
     _check_module(name, path, where)
     module = _imported(name, where)
-    return _only_app(module) if not path else _named_app(module, path)
+    app = _only_app(module) if not path else _named_app(module, path)
+    app.finalize()
+    return app
+
+
+def import_path(app: object) -> str | None:
+    """The path that ``whereabouts`` found first. The search reads every loaded module, so its answer is kept."""
+    if (path := _found.get(app)) is None and (path := whereabouts(app)) is not None:
+        _found[app] = path
+    return path
 
 
 def whereabouts(app: object) -> str | None:

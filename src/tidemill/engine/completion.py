@@ -7,19 +7,30 @@ the job, and the other one finds it completed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from tidemill.domain.decide import COMPLETED, completed
+from tidemill.domain.graph import StepRecord
 from tidemill.domain.job import Claim, Finish, LogEntry, ProgressReport
 from tidemill.domain.large_values import BlobKey, BlobReference, spilled
 from tidemill.domain.payload import size_of
 from tidemill.domain.record import Keep, Record, rows_kept
+from tidemill.domain.streams import StreamEntry
 from tidemill.engine.follow_ups import FollowUps
 from tidemill.errors import LeaseLost, UsageError
+from tidemill.tasks.secret_values import seal_result
 from tidemill.tasks.task import Declared
 
 COMPLETED_ALREADY = "ctx.complete was called; call ctx.then and ctx.transaction before it"
+
+
+class Unwritten(NamedTuple):
+    """Output of a running job that its worker has not written yet."""
+
+    lines: Sequence[LogEntry] = ()
+    reports: Sequence[ProgressReport] = ()
+    items: Sequence[StreamEntry] = ()
 
 
 class Completable(Protocol):
@@ -47,11 +58,11 @@ class Completable(Protocol):
         ...
 
     def flush(self) -> None:
-        """Write the log lines and the progress that are not written yet."""
+        """Write the log lines, the progress and the items of streams that are not written yet."""
         ...
 
-    def unwritten(self) -> tuple[Sequence[LogEntry], Sequence[ProgressReport]]:
-        """A copy of the log lines and the progress that are not written yet."""
+    def unwritten(self) -> Unwritten:
+        """A copy of the output that is not written yet."""
         ...
 
 
@@ -61,6 +72,10 @@ class Connections(Protocol):
     def finish(self, connection: object, finish: Finish, words: Completable) -> bool: ...
 
     async def afinish(self, connection: object, finish: Finish, words: Completable) -> bool: ...
+
+    def record_steps(self, connection: object, records: Sequence[StepRecord]) -> bool: ...
+
+    async def arecord_steps(self, connection: object, records: Sequence[StepRecord]) -> bool: ...
 
 
 def connections_of(job: Completable) -> Connections:
@@ -90,6 +105,8 @@ def check_held(id: UUID, held: bool) -> None:
 def dump_result(declared: Declared, value: Any, claim: Claim) -> str:
     """A result as JSON, checked against the task's type; one that is too large for the row becomes a reference."""
     text = declared.result.dump(value)
+    if declared.result.is_secret:
+        text = seal_result(text, claim.id)
     # A shorter text fits, whatever its characters are: UTF-8 uses at most four bytes for each.
     return fitted(declared, text, claim) if len(text) * 4 > declared.options.result_limit else text
 

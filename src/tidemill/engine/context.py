@@ -7,23 +7,52 @@ must not decide anything about the job.
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Sized,
+)
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, ClassVar, NoReturn, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID
 
 from tidemill.clock import Clock
 from tidemill.domain.bounds import MOST_CHECKPOINT, check_key, check_size, check_text
 from tidemill.domain.job import LEVELS, JobRow, LogEntry, Progress
 from tidemill.domain.large_values import SpilledText
+from tidemill.domain.node_results import NodeResult
 from tidemill.domain.payload import clip, cut
+from tidemill.domain.steps import PREFIX
+from tidemill.domain.streams import StreamVolume
 from tidemill.engine.completion import Completable, check_held, completion, connections_of
-from tidemill.engine.follow_ups import Block, FollowUps
-from tidemill.engine.sanitize import MESSAGE_LENGTH, plain, read_progress, text_of, within
+from tidemill.engine.durable import DurableVerbs, Enqueueable
+from tidemill.engine.flow_growth import FlowGrowth, FlowVerbs
+from tidemill.engine.follow_ups import Again, Block, FollowUps, successor
+from tidemill.engine.lifespan import Lifetime
+from tidemill.engine.message_verbs import MessageVerbs
+from tidemill.engine.pipelines import PipelineVerbs
+from tidemill.engine.sanitize import (
+    MESSAGE_LENGTH,
+    plain,
+    read_progress,
+    scrubbed,
+    scrubbed_details,
+    text_of,
+    within,
+)
+from tidemill.engine.step_operations import StepOutlet
+from tidemill.engine.steps import StepLog
+from tidemill.engine.stream_verbs import StreamOutlet, StreamVerbs
 from tidemill.errors import Cancel, Signal, UsageError
+from tidemill.stores.base import Store
 from tidemill.tasks.ambient import current_job
 from tidemill.tasks.task import Declared
 
@@ -39,7 +68,7 @@ _ZERO = timedelta(0)
 _CREATING = threading.Lock()
 
 
-class Outlet(Completable, Protocol):
+class Outlet(Completable, StepOutlet, StreamOutlet, Protocol):
     """The receiver of everything that a context reports. Tasks use threads: every method may be called concurrently.
 
     ``start_by`` is set for a job under a rate limit. After this reading of the monotonic clock its handler is not
@@ -47,6 +76,11 @@ class Outlet(Completable, Protocol):
     """
 
     start_by: float | None
+
+    @property
+    def life(self) -> Lifetime:
+        """The lifespan of the runner."""
+        ...
 
     def renew_start(self) -> None: ...
 
@@ -78,11 +112,14 @@ class Outlet(Completable, Protocol):
         """Read the value that a reference stands for."""
         ...
 
+    @property
+    def flow_store(self) -> Store:
+        """The store of the job, for reads of its flow."""
+        ...
 
-class Enqueueable(Protocol[P, J_co]):
-    """A task that can be enqueued: ``@app.task``, or its ``using(…)``."""
-
-    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> J_co: ...
+    def read_results(self) -> Mapping[UUID, NodeResult]:
+        """The results of other nodes that were read with the job's details."""
+        ...
 
 
 class StartRefused(Signal):
@@ -100,7 +137,7 @@ class OutOfTime(Cancel):
     """Raised by ``Context.check`` once the deadline has passed. The execution counts as timed out."""
 
 
-class Context:
+class Context(FlowVerbs, DurableVerbs, MessageVerbs, PipelineVerbs, StreamVerbs):
     """The API of a running job for its own task. Every execution has a new one."""
 
     __tidemill_context__: ClassVar[bool] = True
@@ -112,9 +149,14 @@ class Context:
         "_progress",
         "_stages",
         "_started_at",
+        "_volume",
+        "capture",
+        "captured",
         "following",
+        "grown",
         "outlet",
     )
+    outlet: Outlet
 
     def __init__(
         self,
@@ -134,8 +176,14 @@ class Context:
         self._own_lock: threading.Lock | None = None
         self._progress: Progress | None = None
         self._stages: tuple[_Stage, ...] = ()
+        #: the lowest level of log records that are copied into the job's log; None for no records
+        self.capture: int | None = None
         #: created by the first ``then``, ``transaction`` or ``complete``
         self.following: FollowUps | None = None
+        self.grown: FlowGrowth | None = None  #: created by the first use of ``flow`` or ``batch``
+        #: created by the first durable verb
+        self.step_log: StepLog | None = None
+        self._volume: StreamVolume | None = None
 
     # The job ---------------------------------------------------------------------------------------------------------
 
@@ -203,6 +251,11 @@ class Context:
     def headers(self) -> Mapping[str, str]:
         """The headers that ``using(headers=…)`` and the enqueue hooks gave this job."""
         return self.job.details.headers
+
+    @property
+    def state(self) -> Any:
+        """The state that the app's ``lifespan`` yields in this runner."""
+        return self.outlet.life.state
 
     @property
     def idempotency_key(self) -> str:
@@ -302,7 +355,7 @@ class Context:
     def stage(self, name: str) -> AbstractContextManager[None]:
         """A named part of the work: ``with ctx.stage("copy"):``, in functions and in coroutines. Stages may be nested.
 
-        If the task declares its ``stages``, other names raise ``UsageError``.
+        If the task declares its ``stages``, other names raise ``UsageError``. ``run_stages`` runs stages that are functions.
         """
         declared = self.outlet.declared
         if declared.options.stages and name not in declared.options.stages:
@@ -322,7 +375,12 @@ class Context:
             raise UsageError(f"{level!r} is not a level; expected one of {', '.join(LEVELS)}", level=level)
         with self._lock:
             stage = self._stage_name()
-        self._write(message, level, stage, details=within(plain(details), DETAILS_SIZE) if details else None)
+        self._write(
+            message,
+            level,
+            stage,
+            details=within(scrubbed_details(plain(details)), DETAILS_SIZE) if details else None,
+        )
 
     def _write(
         self,
@@ -333,7 +391,7 @@ class Context:
         details: Mapping[str, object] | None = None,
         duration: timedelta | None = None,
     ) -> None:
-        text = cut(str(message), LINE_LENGTH)
+        text = cut(scrubbed(str(message)), LINE_LENGTH)
         job = self.job
         entry = LogEntry(
             job.id, job.token, self.outlet.now(), text, level, stage, details, duration, job.worker
@@ -347,9 +405,20 @@ class Context:
     def save_checkpoint(self, name: str, value: str) -> None:
         """Save a text for the next attempt at this job. It replaces an earlier text of that name."""
         check_key("a checkpoint's name", name)
+        if name.startswith(PREFIX):
+            raise UsageError(
+                f"{name!r} cannot be a checkpoint: names that begin with {PREFIX!r} belong to steps"
+            )
         check_text(f"checkpoint {name}", value, MOST_CHECKPOINT)
         check_size(f"checkpoint {name}", value, MOST_CHECKPOINT)
         self.outlet.save_checkpoint(name, value)
+
+    def _write_stream(self, name: str, values: Sequence[object]) -> None:
+        # Under the lock, so that the items of concurrent threads reach the outlet in the order of their indexes.
+        with self._lock:
+            if self._volume is None:
+                self._volume = StreamVolume()
+            self.outlet.write_stream(name, self._volume.encode(name, values))
 
     def now(self) -> datetime:
         """The current time by the worker's clock."""
@@ -367,6 +436,17 @@ class Context:
             raise UsageError(f"{task!r} is not a task; declare it with @app.task and give that to ctx.then")
         with Block(self._followed(), only=True):
             return task.enqueue(*args, **kwargs)
+
+    def again(self, **arguments: Any) -> NoReturn:
+        """Complete this job, and run its task again in a new job with these arguments; the others stay the same.
+
+        The new job is written in the transaction that completes this one, and takes over its queue, priority, correlation id and
+        unique key. It begins without recorded steps, so a function with an endless loop calls this from time to time.
+        """
+        following, job = self._followed(), self.job
+        following.add([successor(job, self.outlet.declared, self.outlet.fetch(job.args), arguments)], ())
+        following.result = "null"
+        raise Again(f"{job.task} continues in a new job")
 
     def transaction(self) -> Block:
         """Collect the jobs enqueued inside, and write them in the transaction that completes this job.

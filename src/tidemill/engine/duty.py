@@ -35,6 +35,7 @@ _VAGUE_GAP = 1.0
 _AGAIN = 1.0  # seconds after a failure; doubled each time
 _ROUNDS = 10_000  # the maximum number of runs of a duty in one call of run_once
 _JOIN = 15.0  # seconds; longer than any store call can block
+_EMPTY_RUNS = 3  # runs that found nothing, after which a duty is at rest
 
 
 class Done(NamedTuple):
@@ -47,12 +48,16 @@ class Done(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Duty:
-    """A function to run at least ``every`` so often, and soon after a notification of one of ``topics``."""
+    """A function to run at least ``every`` so often, and soon after a notification of one of ``topics``.
+
+    With ``at_rest``, it runs that often instead after a few runs that found nothing, until one finds something.
+    """
 
     name: str
     every: timedelta
     run: Callable[[], Done]
     topics: frozenset[str] = frozenset()
+    at_rest: timedelta | None = None
 
 
 class _Slot:
@@ -61,7 +66,7 @@ class _Slot:
     def __init__(self, duty: Duty, due: float) -> None:
         self.duty, self.due = duty, due
         self.ended = float("-inf")
-        self.failures = self.misses = self.items = self.errors = 0
+        self.failures = self.misses = self.items = self.errors = self.empty_runs = 0
         self.last_error: str | None = None
         self.last_tick: datetime | None = None
         self.took = 0.0
@@ -78,18 +83,22 @@ class _Slot:
             _log.info("duty %s recovered after %d failures", self.duty.name, self.failures)
         self.failures, self.ended = 0, ended
         self.items += done.items
+        self.empty_runs = 0 if done.items or done.more else self.empty_runs + 1
         self.last_tick, self.took = now, ended - began
-        self.due = (
-            ended if done.more else ended + min(self.duty.every.total_seconds(), self._delay(done, now))
-        )
+        every = self._every().total_seconds()
+        self.due = ended if done.more else ended + min(every, self._delay(done, now, every))
 
-    def _delay(self, done: Done, now: datetime) -> float:
+    def _every(self) -> timedelta:
+        duty = self.duty
+        return duty.at_rest if duty.at_rest is not None and self.empty_runs >= _EMPTY_RUNS else duty.every
+
+    def _delay(self, done: Done, now: datetime, every: float) -> float:
         """Seconds until an item is due.
 
         If it is due by the local clock but the store returned none, the local clock is ahead.
         """
         if done.next_at is None:
-            return self.duty.every.total_seconds()
+            return every
         delay = (done.next_at - now).total_seconds()
         self.misses = 0 if delay > 0 or done.items else min(self.misses + 1, 16)
         return max(delay, _SHORTEST * float(2**self.misses))

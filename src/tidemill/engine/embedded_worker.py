@@ -20,6 +20,7 @@ from uuid import UUID
 
 from tidemill.archive.duty import RetentionDuty, RetentionThread
 from tidemill.clock import Clock
+from tidemill.delivery.background import BackgroundThread
 from tidemill.domain.cluster import CancelRequest, Coordination, Worker, holder_data
 from tidemill.domain.decide import DEFAULT_POLICY, Policy, stored_policy
 from tidemill.domain.job import Claim, Details
@@ -34,7 +35,6 @@ from tidemill.engine.duties import LocalFireHooks, Reclaim, batch_of, duties_her
 from tidemill.engine.duties.removal import MEMORY_RETENTION
 from tidemill.engine.duties.settle import Settle
 from tidemill.engine.duty import Done, Duties, Duty
-from tidemill.engine.exchange.held_job import LEASE_LOST
 from tidemill.engine.exchange.planner import RunnerStats
 from tidemill.engine.heartbeat import HeartbeatThread
 from tidemill.engine.listener import WakeupListener
@@ -42,6 +42,7 @@ from tidemill.engine.node import host_name, machine_name, process_name, release_
 from tidemill.engine.runner.code_check import CodeCheck
 from tidemill.engine.runner.runner import Runner
 from tidemill.engine.runner.watchdog import Fence
+from tidemill.engine.suspension import LEASE_LOST
 from tidemill.engine.worker_settings import WorkerSettings, fitted
 from tidemill.errors import StoreError, UsageError
 from tidemill.ids import new_id
@@ -79,6 +80,7 @@ class EmbeddedWorker:
         prepare: Callable[[], object] | None = None,
         confirm: Callable[[], None] | None = None,
         retention: RetentionDuty | None = None,
+        background: Callable[[], BackgroundThread | None] = lambda: None,
         store_name: str | None = None,
     ) -> None:
         self._store_name = store_name
@@ -89,6 +91,8 @@ class EmbeddedWorker:
         self._code_check = CodeCheck(store, registry)
         self._connections = connections
         self._retention = retention
+        self._make_background = background
+        self._background: BackgroundThread | None = None
         self._archiver: RetentionThread | None = None
         self._lock = threading.Lock()
         self._runner: Runner | None = None
@@ -115,16 +119,26 @@ class EmbeddedWorker:
                 self._prepare()
             listener = WakeupListener(self._store, self._clock)
             heart = self._heart()
-            self._runner = self._begin(heart, listener)
+            # Started first: a lifespan may take longer to enter than the lease lasts.
+            heart.start()
+            try:
+                self._runner = self._begin(heart, listener)
+            except BaseException:
+                heart.close()
+                raise
             self._parts = heart, self.duties(listener), listener
             self._here = self.duties_here(listener)
         listener.subscribe(self._heard)
         self._here.start()
-        for part in self._parts:
+        for part in self._parts[1:]:
             part.start()
         if self._retention is not None:
             self._archiver = RetentionThread(self._retention)
             self._archiver.start()
+        self._background = self._make_background()
+        if self._background is not None:
+            listener.subscribe(self._background.heard)
+            self._background.start()
         return self
 
     def _heart(self) -> HeartbeatThread:
@@ -257,7 +271,12 @@ class EmbeddedWorker:
             fence=fence,
             store_name=self._store_name,
         )
-        runner.start()
+        try:
+            runner.start()
+        except BaseException:
+            heart.remove(me)
+            runner.close()
+            raise
         return runner
 
     def stop(self, grace: float | None = None) -> None:
@@ -269,6 +288,8 @@ class EmbeddedWorker:
         heart, duties, listener = parts
         if self._archiver is not None:
             self._archiver.close()
+        if self._background is not None:
+            self._background.close()
         duties.close()
         if self._here is not None:
             self._here.close()
@@ -276,6 +297,7 @@ class EmbeddedWorker:
         heart.remove(runner.worker)
         heart.close()
         listener.close()
+        self._hooks.flush()
         # Only now: until its end the runner needs cancellations and the notice of a lost lease.
         self._runner = self._parts = None
 
@@ -304,8 +326,12 @@ class EmbeddedWorker:
         self.duties_here(None).run_once()
         duties = self.duties(None)
         look_at = self._next_look(duties)
-        runner = self._begin(heart, None)
         heart.start()
+        try:
+            runner = self._begin(heart, None)
+        except BaseException:
+            heart.close()
+            raise
         try:
             self._work_off(runner, ends)
             if look_at is not None and look_at < ends:
@@ -314,12 +340,20 @@ class EmbeddedWorker:
                 duties.run_once()
                 self._work_off(runner, ends)
             self._archive(ends)
+            self._look_after(runner, ends)
         finally:
             runner.stop(0.0)
             heart.remove(runner.worker)
             heart.close()
         stats = runner.stats()
         return Tick(stats.done - stats.handed_back, stats.errors)
+
+    def _look_after(self, runner: Runner, ends: float) -> None:
+        """Perform the background duties once, and send the notices that they enqueue."""
+        background = self._make_background()
+        if background is not None and ends > self._clock.monotonic():
+            background.once()
+            self._work_off(runner, ends)
 
     def _archive(self, ends: float) -> None:
         """Perform an archive run if one is due and time is left."""

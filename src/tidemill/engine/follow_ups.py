@@ -8,16 +8,54 @@ transaction.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
+from typing import Any
 
-from tidemill.domain.job import NewJob
-from tidemill.errors import UsageError
+from tidemill.domain.job import JobRow, NewJob, UniqueHold
+from tidemill.errors import Signal, UsageError
+from tidemill.ids import new_id
 from tidemill.tasks.ambient import Audited, collecting, stop_collecting
+from tidemill.tasks.secret_values import seal_arguments
 from tidemill.tasks.task import Declared
 
 MOST = 10_000
 """Jobs that one execution may collect: all of them are inserted in the transaction that completes the job."""
+
+
+class Again(Signal):
+    """Raised by ``ctx.again``: the job completes, and the collected new job continues."""
+
+
+def successor(job: JobRow, declared: Declared, args: str, changes: Mapping[str, Any]) -> NewJob:
+    """A new job of the same task that continues with these arguments changed."""
+    id, codec = new_id(), declared.arguments
+    text = codec.dump((), {**codec.load(args, job.id), **changes}).text
+    details = replace(
+        job.details,
+        correlation_id=job.details.correlation_id or str(job.id),
+        parent_id=job.id,
+        flow_id=None,
+        node=None,
+        position=None,
+        group_id=None,
+        group_shard=None,
+    )
+    return NewJob(
+        id,
+        job.task,
+        seal_arguments(text, codec.secrets, id) if codec.secrets else text,
+        job.tenant,
+        job.queue,
+        job.priority,
+        job.max_attempts,
+        job.timeout,
+        expires_at=job.expires_at,
+        unique=None if job.unique_key is None else UniqueHold(job.unique_key),
+        limits=job.limits,
+        details=details,
+    )
 
 
 class FollowUps:

@@ -12,7 +12,7 @@ import struct
 import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, assert_never
+from typing import Any, Protocol, assert_never
 from uuid import UUID
 
 from tidemill.domain.job import NO_DETAILS, Claim, Details, ErrorInfo, LogEntry, Progress
@@ -45,13 +45,27 @@ _MICROSECOND = timedelta(microseconds=1)
 Data = dict[str, Any]
 
 
+class Connection(Protocol):
+    """A connected socket, or a pair of pipes that behaves like one."""
+
+    def fileno(self) -> int: ...
+
+    def sendall(self, data: bytes, /) -> None: ...
+
+    def recv(self, size: int, /) -> bytes: ...
+
+    def shutdown(self, how: int, /) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class Wire:
     """Messages over a connected socket: four bytes of length, then JSON in UTF-8.
 
     Any thread may send; one thread receives.
     """
 
-    def __init__(self, connection: socket.socket) -> None:
+    def __init__(self, connection: Connection) -> None:
         self._socket = connection
         self._sending = threading.Lock()
 
@@ -219,6 +233,12 @@ def details_to_data(details: Details) -> Data | None:
         "definition_version": details.definition_version,
         "schedule_id": id_to_data(details.schedule_id),
         "fire_at": instant_to_data(details.fire_at),
+        "flow_id": id_to_data(details.flow_id),
+        "node": details.node,
+        "position": details.position,
+        "group_id": id_to_data(details.group_id),
+        "group_shard": details.group_shard,
+        "may_fail": details.may_fail,
     }
 
 
@@ -234,6 +254,8 @@ def details_from_data(data: Data | None) -> Details:
         "definition_id": id_from_data(data["definition_id"]),
         "schedule_id": id_from_data(data["schedule_id"]),
         "fire_at": instant_from_data(data["fire_at"]),
+        "flow_id": id_from_data(data["flow_id"]),
+        "group_id": id_from_data(data["group_id"]),
     }
     return Details(**data | changed)
 

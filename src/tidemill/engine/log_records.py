@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import sys
 from typing import Any
 
+from tidemill.domain.trace_context import trace_id
+from tidemill.engine.log_capture import capture_here
 from tidemill.tasks.ambient import current_job
 
-FIELDS = ("job_id", "task", "attempt", "queue", "tenant", "correlation_id")
+FIELDS = ("job_id", "task", "attempt", "queue", "tenant", "correlation_id", "trace_id")
 """The fields of every record that was logged inside a job."""
 
 _stamps = "_tidemill_stamps"
@@ -37,9 +40,26 @@ class JobRecord(logging.LogRecord):
         context = self.__dict__.get("tidemill_context")
         if context is None:
             return None
-        if name in ("job_id", "correlation_id"):
-            return str(getattr(context, name))
-        return getattr(context.job, name)
+        return field_of(context, name)
+
+
+def field_of(context: Any, name: str) -> Any:
+    """The value of one field for a running job."""
+    if name == "trace_id":
+        return current_trace() or trace_id(context.headers)
+    if name in ("job_id", "correlation_id"):
+        return str(getattr(context, name))
+    return getattr(context.job, name)
+
+
+def current_trace() -> str | None:
+    """The trace id of the current OpenTelemetry span, if the program uses OpenTelemetry."""
+    trace = sys.modules.get("opentelemetry.trace")
+    get_span = getattr(trace, "get_current_span", None)  # another thread may be importing it
+    if get_span is None:
+        return None
+    span = get_span().get_span_context()
+    return f"{span.trace_id:032x}" if span.is_valid else None
 
 
 def stamp_records() -> None:
@@ -55,7 +75,9 @@ def stamp_records() -> None:
         record = make(*args, **options)
         if type(record) is logging.LogRecord:  # a record of another class keeps its class
             record.__class__ = JobRecord
-            record.tidemill_context = current_job()
+            context = record.tidemill_context = current_job()
+            if getattr(context, "capture", None) is not None:
+                capture_here()
         return record
 
     setattr(stamped, _stamps, True)

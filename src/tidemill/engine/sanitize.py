@@ -16,8 +16,10 @@ from typing import Any
 
 from tidemill.domain.estimate import fraction_of
 from tidemill.domain.job import ErrorInfo, Progress
+from tidemill.domain.masks import scrub
 from tidemill.domain.payload import ERROR_MESSAGE_LENGTH, clip, clip_error, cut
 from tidemill.errors import UsageError
+from tidemill.tasks.secret_values import without_opened
 
 MESSAGE_LENGTH = 500
 _OURS = str(Path(__file__).resolve().parents[1] / "_")[:-1]
@@ -36,7 +38,7 @@ def read_progress(value: float, rest: Sequence[Any], total: int | None, message:
         message = given.pop(0)
     if given or not (message is None or isinstance(message, str)):
         raise UsageError("progress takes a fraction and a message, or a step, a total and a message")
-    words = None if message is None else clip(message, MESSAGE_LENGTH)
+    words = None if message is None else clip(scrubbed(message), MESSAGE_LENGTH)
     if not steps:
         return Progress(fraction=_fraction(value), message=words)
     if not (_is_whole(value) and (total is None or (_is_whole(total) and total >= 0))):
@@ -59,6 +61,22 @@ def plain(details: Mapping[str, object]) -> dict[str, object]:
     except Exception:  # noqa: BLE001  (a user's objects may raise anything)
         return _replaced(details)
     return made
+
+
+def scrubbed(text: str) -> str:
+    """Remove secrets from a text that is stored or logged: the values of opened ``Secret`` arguments, and those that their
+    name or form shows to be secret.
+    """
+    return scrub(without_opened(text))
+
+
+def scrubbed_details(value: Any) -> Any:
+    """Remove secrets from the texts of details, at any depth."""
+    if isinstance(value, str):
+        return scrubbed(value)
+    if isinstance(value, dict):
+        return {name: scrubbed_details(part) for name, part in value.items()}
+    return [scrubbed_details(part) for part in value] if isinstance(value, list) else value
 
 
 def within(details: dict[str, object], most: int) -> dict[str, object]:
@@ -97,13 +115,13 @@ def _replaced(details: Mapping[str, object]) -> dict[str, object]:
 
 def reason_of(reason: object) -> str | None:
     """Return the reason that a signal gives, cut to the length a store keeps; None if it gives none."""
-    return None if reason is None else clip(str(reason), ERROR_MESSAGE_LENGTH)
+    return None if reason is None else clip(scrubbed(str(reason)), ERROR_MESSAGE_LENGTH)
 
 
 def text_of(error: BaseException) -> str:
     """Return an exception's message, or a placeholder if it cannot be read."""
     try:
-        return str(error)
+        return scrubbed(str(error))
     except BaseException as why:  # noqa: BLE001  (a user's __str__ may raise anything, including SystemExit)
         _let_ctrl_c_through(why)
         return f"<its text cannot be read: {type(why).__name__}>"
@@ -145,7 +163,7 @@ def users_part(trace: TracebackType | None) -> TracebackType | None:
 def _traceback(error: BaseException) -> str | None:
     try:
         seen = traceback.TracebackException(type(error), error, users_part(error.__traceback__), compact=True)
-        return "".join(seen.format())
+        return scrubbed("".join(seen.format()))
     except BaseException as why:  # noqa: BLE001  (the exception, its cause or its notes may raise anything)
         _let_ctrl_c_through(why)
         return None

@@ -52,7 +52,7 @@ class StoreScope(NamedTuple):
 
 
 class Collector(Protocol):
-    """A block of a running job. Jobs enqueued inside it are written when the job completes."""
+    """A block that takes the jobs enqueued inside it: of a running job, written when it completes, or of a batch."""
 
     @property
     def is_open(self) -> bool: ...
@@ -63,8 +63,8 @@ class Collector(Protocol):
         ...
 
     @property
-    def declared(self) -> Declared:
-        """The task of the running job."""
+    def declared(self) -> Declared | None:
+        """The task of the running job; None for the block of a batch."""
         ...
 
     def add(self, jobs: Sequence[NewJob], audit: Sequence[Audited]) -> None: ...

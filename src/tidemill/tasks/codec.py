@@ -12,14 +12,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
+from dataclasses import replace
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, NotRequired
+from uuid import UUID
 
 from tidemill.domain.payload import clip
 from tidemill.errors import BadArguments, BadSettings
 from tidemill.tasks.annotations import surely_travels
 from tidemill.tasks.plain_codec import short_reader, short_writer
 from tidemill.tasks.schemas import keys_are_texts, kinds, travelling
+from tidemill.tasks.secret_values import Secret, open_arguments, open_result, secret_type
 from tidemill.tasks.signature import (
     Fault,
     Parameter,
@@ -40,6 +43,8 @@ SHOWN_FAULTS = 20
 _UNKNOWN_TYPE = re.compile(r"schema for (?:<class '(?P<kind>[^']+)'>|(?P<other>.+?))\. Set ")
 _MESSAGE_LENGTH = 300
 _OPENING = '{"result":'  # a result is stored bare, and validated as the only argument of this name
+_RETURN_TYPED = "; return a value that fits the annotation, or change the annotation"
+_RETURN_JSON = "; return only what JSON can represent, or annotate the function's result"
 # Aliases are for external input: fields are written under their own names and read under either.
 _STRICT: Any = {"strict": True, "by_alias": True, "by_name": True}
 _WHOLE: Any = {"by_alias": False, "round_trip": True}
@@ -54,6 +59,7 @@ _PLAIN = {"typed-dict", "typed-dict-field", "nullable", "none", "str", "int", "b
 """Schema types whose short JSON is always read back as it was written."""
 
 _SURELY_READ = 4_000  # bytes; readers refuse integers of more than 4,300 digits
+_MISSING = "Field required"
 
 
 class Encoded(NamedTuple):
@@ -64,8 +70,8 @@ class Encoded(NamedTuple):
     @property
     def values(self) -> dict[str, Any]:
         """The parsed text. It is parsed at each access."""
-        found: dict[str, Any] = json.loads(self.text)
-        return found
+        parsed: dict[str, Any] = json.loads(self.text)
+        return parsed
 
 
 class ArgumentsCodec:
@@ -79,13 +85,14 @@ class ArgumentsCodec:
     {'destination': '/backup', 'size': 3}
     """
 
-    __slots__ = ("_machine", "context_parameter", "defaults", "names", "signature", "task")
+    __slots__ = ("_machine", "context_parameter", "defaults", "names", "secrets", "signature", "task")
 
     def __init__(self, task: str, signature: Signature) -> None:
         self.task = task
         self.context_parameter = signature.context_parameter
         self.names, self.defaults = signature.names, signature.defaults
         self.signature = signature
+        self.secrets = signature.secrets
         self._machine: _Machine | None = None
 
     def dump(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Encoded:
@@ -94,11 +101,23 @@ class ArgumentsCodec:
         values, wrong = self.signature.bind(args, kwargs)
         text, faults = machine.encode(values)
         if wrong or faults:
-            _refuse(f"task {self.task}", self.task, wrong + faults)
+            _refuse(f"task {self.task}", self.task, wrong + self._without_values(faults))
         return Encoded(text)
 
-    def load(self, text: str) -> dict[str, Any]:
-        """Decode the keyword arguments of ``function``. Omitted ones are left to its defaults."""
+    def load(self, text: str, job: UUID | None = None, definition: UUID | None = None) -> dict[str, Any]:
+        """Decode the keyword arguments of ``function``. Omitted ones are left to its defaults.
+
+        ``job`` is the id of the job to which its secret arguments are bound, unless its definition has them.
+        """
+        if not self.secrets or job is None:
+            return self._load(text)
+        values = self._load(open_arguments(text, self.secrets, job, definition))
+        return {
+            name: Secret(value) if name in self.secrets and value is not None else value
+            for name, value in values.items()
+        }
+
+    def _load(self, text: str) -> dict[str, Any]:
         machine = self._machine or self.prepare()
         if machine.short_read is not None:
             try:
@@ -107,8 +126,17 @@ class ArgumentsCodec:
                 pass  # the long path reports the faults
         values, faults = machine.decode(text)
         if faults:
-            _refuse(f"task {self.task}", self.task, faults)
+            _refuse(f"task {self.task}", self.task, self._without_values(faults))
         return values
+
+    def _without_values(self, faults: list[Fault]) -> list[Fault]:
+        """Return the faults without the values of secret arguments, which messages usually quote."""
+        return [
+            Fault(fault.field, "the secret value does not fit its type")
+            if fault.field.partition(".")[0] in self.secrets and fault.message != _MISSING
+            else fault
+            for fault in faults
+        ]
 
     def schema(self) -> dict[str, Any]:
         """Return a JSON schema of the arguments, with those defaults that JSON can represent."""
@@ -124,6 +152,8 @@ class ArgumentsCodec:
                 except ValueError:  # JSON cannot represent this default
                     continue
                 schema["properties"][parameter.name]["default"] = default
+        for name in self.secrets:
+            schema["properties"][name] |= {"writeOnly": True, "format": "password"}
         return schema
 
     def check_types(self) -> None:
@@ -132,20 +162,40 @@ class ArgumentsCodec:
         if not all(surely_travels(parameter.annotation) for parameter in parameters):
             _check_early(self.prepare)
 
+    def without(self, names: Collection[str]) -> ArgumentsCodec:
+        """Return the codec of a call that leaves these arguments to a later moment, such as results of other jobs."""
+        return _without(self, frozenset(names))
+
+    def takes_none(self, name: str) -> bool:
+        """Whether the argument may be None."""
+        others = [other for other in self.names if other != name]
+        try:
+            self.without(others).dump((), {name: None})
+        except BadArguments:
+            return False
+        return True
+
     def prepare(self) -> _Machine:
         """Build the validators now. Raises ``BadSettings`` with the name of an annotation that pydantic cannot read."""
         self._machine = _Machine(self.task, self.signature.parameters, self.signature.extra)
         return self._machine
 
 
+@lru_cache(maxsize=1_000)
+def _without(codec: ArgumentsCodec, names: frozenset[str]) -> ArgumentsCodec:
+    signature = codec.signature
+    rest = tuple(parameter for parameter in signature.parameters if parameter.name not in names)
+    return ArgumentsCodec(codec.task, replace(signature, parameters=rest))
+
+
 class ResultCodec:
     """Codec for the results of one task's jobs. Without an annotation, a result is any JSON value."""
 
-    __slots__ = ("_annotation", "_machine", "task")
+    __slots__ = ("_annotation", "_machine", "is_secret", "task")
 
     def __init__(self, task: str, annotation: Any) -> None:
         self.task = task
-        self._annotation = annotation
+        self.is_secret, self._annotation = secret_type(annotation)
         self._machine: _Machine | None = None
 
     @property
@@ -155,6 +205,8 @@ class ResultCodec:
 
     def dump(self, value: Any) -> str:
         """Encode a result. The error for an invalid one states that the task returned it."""
+        if isinstance(value, Secret) and self.is_secret:
+            value = value.reveal()
         machine = self._machine or self.prepare()
         if machine.short_write is not None:
             try:
@@ -164,18 +216,27 @@ class ResultCodec:
             except _REFUSALS:
                 pass  # the long path reports the faults
         text, faults = machine.encode({"result": value})
+        if faults and self.is_secret:
+            faults = [Fault("result", "the secret value does not fit its type")]
         if faults:
             _refuse(
                 f"task {self.task} returned a value that its annotation or JSON does not allow",
                 self.task,
                 faults,
+                _RETURN_TYPED if self.is_typed else _RETURN_JSON,
             )
         return text[len(_OPENING) : -1]
 
-    def load(self, text: str | None) -> Any:
-        """Decode a stored result; None if there is none."""
+    def load(self, text: str | None, job: UUID | None = None, step: str | None = None) -> Any:
+        """Decode a stored result; None if there is none. A secret one needs the id of its job, and the record of a step."""
         if text is None:
             return None
+        if self.is_secret and job is not None and text != "null":
+            opened = open_result(text, job) if step is None else open_result(text, job, step)
+            return Secret(self._load(opened))
+        return self._load(text)
+
+    def _load(self, text: str) -> Any:
         values, faults = (self._machine or self.prepare()).decode(f"{_OPENING}{text}}}")
         if faults:
             _refuse(f"task {self.task}: the stored result does not fit", self.task, faults)
@@ -183,9 +244,9 @@ class ResultCodec:
 
     def schema(self) -> dict[str, Any]:
         """Return a JSON schema of the result."""
-        whole = (self._machine or self.prepare()).schema(self.task)
-        definitions = {"$defs": whole["$defs"]} if "$defs" in whole else {}
-        return {**whole["properties"]["result"], **definitions}
+        schema = (self._machine or self.prepare()).schema(self.task)
+        definitions = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+        return {**schema["properties"]["result"], **definitions}
 
     def check_types(self) -> None:
         """Refuse a type that JSON cannot represent, as for arguments."""
@@ -309,7 +370,7 @@ class _Machine:
                     wrong = self._attempt(self._read, raw, name, value)
             faults += wrong
             pieces.append(raw.decode()[1:-1])
-        faults += [Fault(name, "Field required") for name in self._required if name not in values]
+        faults += [Fault(name, _MISSING) for name in self._required if name not in values]
         if faults:
             return "", faults
         text = "{" + ",".join(pieces) + "}"
@@ -346,10 +407,10 @@ class _Machine:
             compare = self._compares(name)
             if compare is None:
                 continue
-            found = list(problems(value, name)) or list(problems(loaded[name], name))
-            if not found and compare and name not in as_json:
-                found = list(differences(value, loaded[name], name))[:1]
-            faults += found
+            value_faults = list(problems(value, name)) or list(problems(loaded[name], name))
+            if not value_faults and compare and name not in as_json:
+                value_faults = list(differences(value, loaded[name], name))[:1]
+            faults += value_faults
         return faults
 
 
@@ -395,10 +456,10 @@ def _check_early(prepare: Callable[[], object]) -> None:
 
 def _why(error: Exception) -> str:
     """Explain why pydantic cannot read an annotation, in terms of task declarations."""
-    found = _UNKNOWN_TYPE.search(str(error))
-    if found is None:
+    match = _UNKNOWN_TYPE.search(str(error))
+    if match is None:
         return _first_line(error)
-    name = found["kind"] or found["other"]
+    name = match["kind"] or match["other"]
     return (
         f"values of {name} cannot be stored as JSON; use plain types, a dataclass or a pydantic model, "
         "or pass an id and load the object in the task"
@@ -412,15 +473,15 @@ def _faults(error: Exception, name: str = "", value: Any = None) -> list[Fault]:
     if not isinstance(error, ValidationError):
         return [Fault(name or "arguments", f"{_first_line(error)} {got(value)}")]
     faults: list[Fault] = []
-    for found in error.errors(include_url=False, include_context=False):
-        path = [str(part) for part in found["loc"]]
+    for problem in error.errors(include_url=False, include_context=False):
+        path = [str(part) for part in problem["loc"]]
         if name and path and path[0] != name:
             continue
-        message = clip(found["msg"], _MESSAGE_LENGTH)
-        if found["type"] == "extra_forbidden" and len(path) == 1:
+        message = clip(problem["msg"], _MESSAGE_LENGTH)
+        if problem["type"] == "extra_forbidden" and len(path) == 1:
             message = "there is no such argument"
-        elif found["type"] != "missing":
-            message += f" {got(value if name and len(path) <= 1 else found['input'])}"
+        elif problem["type"] != "missing":
+            message += f" {got(value if name and len(path) <= 1 else problem['input'])}"
         faults.append(Fault(".".join(path) or name or "arguments", message))
     return faults
 
@@ -441,10 +502,12 @@ def _unfit(task: str, parameter: str, why: str) -> BadSettings:
     return BadSettings(f"task {task}: {what}: {why}", task=task, parameter=parameter)
 
 
-def _refuse(start: str, task: str, faults: list[Fault]) -> NoReturn:
+def _refuse(start: str, task: str, faults: list[Fault], advice: str = "") -> NoReturn:
     shown = "; ".join(f"{fault.field}: {fault.message}" for fault in faults[:SHOWN_FAULTS])
     more = f"; and {len(faults) - SHOWN_FAULTS} more" if len(faults) > SHOWN_FAULTS else ""
-    raise BadArguments(f"{start}: {shown}{more}", task=task, errors=[fault._asdict() for fault in faults])
+    raise BadArguments(
+        f"{start}: {shown}{more}{advice}", task=task, errors=[fault._asdict() for fault in faults]
+    )
 
 
 class LenientArguments(ArgumentsCodec):
@@ -452,12 +515,12 @@ class LenientArguments(ArgumentsCodec):
 
     __slots__ = ()
 
-    def load(self, text: str) -> dict[str, Any]:
+    def _load(self, text: str) -> dict[str, Any]:
         try:
-            return super().load(text)
+            return super()._load(text)
         except BadArguments:
             given: Any = json.loads(text)
-            known = {name: value for name, value in given.items() if name in self.names}
-            if len(known) == len(given):
+            accepted = {name: value for name, value in given.items() if name in self.names}
+            if len(accepted) == len(given):
                 raise
-            return super().load(json.dumps(known))
+            return super()._load(json.dumps(accepted))

@@ -1,4 +1,4 @@
-"""In-process events about jobs.
+"""Events about jobs, and their subscribers in this process.
 
 An exception in a subscriber is logged and does not affect other subscribers.
 """
@@ -20,7 +20,7 @@ _log = logging.getLogger("tidemill.events")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened in this process.
+    """Something that happened: in this process, or in another one that shares the store.
 
     Names: ``job.enqueued``; ``job.started``, ``job.finished`` and ``job.put_off`` (it has not ended and continues
     later) from a worker; ``job.cancelled``, ``job.cancel_requested``, ``job.retried``, ``job.approved``,
@@ -35,6 +35,8 @@ class Event:
     tenant: str | None = None
     state: str | None = None
     data: Mapping[str, object] = field(default_factory=dict)
+    #: The number of an event that the store recorded, which is the same when it is delivered again; None for others.
+    seq: int | None = None
 
 
 Subscriber = Callable[[Event], object]
@@ -67,6 +69,8 @@ class Events:
 
     def __init__(self) -> None:
         self._forward: Subscriber | None = None
+        #: records events of users for the subscriptions of the store
+        self.record: Subscriber | None = None
         self._lock = threading.Lock()
         self._subscribers: list[tuple[str, Subscriber]] = []
         self.wanted = False  #: whether there is any subscriber; read for every enqueued job
@@ -99,6 +103,8 @@ class Events:
         if self._forward is not None:
             self._forward(event)
             return
+        if self.record is not None and not event.name.startswith("job."):
+            self.record(event)
         for pattern, subscriber in self._subscribers:
             if _matches(pattern, event.name):
                 try:

@@ -7,20 +7,28 @@ Context managers (``app.around``) observe: they are entered where the user's cod
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, ExitStack
 from dataclasses import replace
-from typing import Any, Literal
+from functools import partial
+from typing import Any, ClassVar, Literal
+from uuid import UUID
+from weakref import WeakSet
 
 from tidemill.domain.bounds import check_headers
 from tidemill.domain.job import Enqueued, JobRow, NewJob
+from tidemill.domain.schedules import ScheduleRow
 from tidemill.errors import BadSettings, UsageError
-from tidemill.tasks.middleware import Middleware, Step, around, around_async, is_coroutine
+from tidemill.tasks.middleware import HookStep, Middleware, around, around_async, is_coroutine
 from tidemill.tasks.task import Declared
+
+_log = logging.getLogger("tidemill.engine")
 
 Managed = AbstractContextManager[Any] | AbstractAsyncContextManager[Any]
 ExecuteManager = Callable[[JobRow], Managed]
-EnqueueManager = Callable[[Step], AbstractContextManager[Any]]
+EnqueueManager = Callable[[HookStep], AbstractContextManager[Any]]
+Lifespan = Callable[[Any], Managed]
 Only = Literal["enqueue", "execute"]
 
 
@@ -28,10 +36,18 @@ class Hooks:
     """The hooks of one app. Workers keep a reference, so hooks added later take effect too."""
 
     __slots__ = (
+        "__weakref__",
+        "capture",
+        "captures_print",
         "enqueue_managers",
         "enqueue_middleware",
         "execute_managers",
         "execute_middleware",
+        "failures",
+        "find_schedule",
+        "flushes",
+        "lifespan",
+        "log_jobs",
         "on_execute",
     )
 
@@ -40,8 +56,46 @@ class Hooks:
         self.execute_managers: list[ExecuteManager] = []
         self.enqueue_middleware: list[Middleware] = []
         self.execute_middleware: list[Middleware] = []
+        #: makes the context manager that every runner enters before its first job
+        self.lifespan: Callable[[], Managed] | None = None
         #: whether any hook is around executions; an attribute, because every execution reads it
         self.on_execute = False
+        #: called with the job, its exception and whether it is not retried, where an attempt has failed
+        self.failures: list[Callable[[JobRow, BaseException, bool], object]] = []
+        #: returns a schedule by its id and the name of its store; None if it is gone
+        self.find_schedule: Callable[[UUID, str | None], ScheduleRow | None] | None = None
+        #: called before a process that runs jobs ends, with the seconds that it may take
+        self.flushes: list[Callable[[float], object]] = []
+        #: the lowest level of log records that are copied into the log of their job; None for no records
+        self.capture: int | None = None
+        self.captures_print = False
+        #: whether the start and the end of every job are logged at INFO
+        self.log_jobs = False
+
+    def flush(self, seconds: float = 3.0) -> None:
+        """Send what integrations have collected, because this process is about to end."""
+        for send in self.flushes:
+            try:
+                send(seconds)
+            except Exception:  # noqa: BLE001  (an integration must not prevent the end of a worker)
+                _log.warning("cannot send collected data before the process ends", exc_info=True)
+
+    def remove(
+        self,
+        execute: ExecuteManager | None,
+        enqueue: EnqueueManager | None,
+        flush: Callable[[float], object] | None = None,
+    ) -> None:
+        """Remove context managers that an integration has added."""
+        self.execute_managers[:] = [manager for manager in self.execute_managers if manager != execute]
+        self.enqueue_managers[:] = [manager for manager in self.enqueue_managers if manager != enqueue]
+        self.flushes[:] = [send for send in self.flushes if send != flush]
+        self.on_execute = bool(self.execute_managers or self.execute_middleware)
+
+    def set_logging(self, capture: int | None, *, log_jobs: bool) -> None:
+        """Set which log records are copied into the log of their job, and which events of jobs are logged."""
+        self.capture, self.log_jobs = capture, log_jobs
+        self.captures_print = capture is not None and capture <= logging.INFO
 
     def add_middleware(self, middleware: Middleware, only: Only | None, tasks: Iterator[Declared]) -> None:
         """Add a middleware for enqueues, executions or both; the first one added is outermost."""
@@ -74,6 +128,12 @@ class Hooks:
         if enqueue is not None:
             self.enqueue_managers.append(enqueue)
 
+    def set_lifespan(self, lifespan: Lifespan | None, app: object) -> None:
+        """Set the context manager of every runner; it is called with the app."""
+        if lifespan is not None:
+            _check_makes_managers("lifespan", lifespan)
+        self.lifespan = None if lifespan is None else partial(lifespan, app)
+
     def check(self, task: Declared) -> None:
         """Refuse a task that one of the hooks cannot wrap."""
         for middleware in self.execute_middleware:
@@ -88,14 +148,16 @@ class Hooks:
 
     # Executing -------------------------------------------------------------------------------------------------------
 
-    def execute(self, step: Callable[[], Step], job: JobRow, act: Callable[[], Any]) -> Any:
+    def execute(self, step: Callable[[], HookStep], job: JobRow, act: Callable[[], Any]) -> Any:
         """Run a synchronous execution inside all hooks; context managers are innermost."""
         managers = self.execute_managers
         if not self.execute_middleware:
             return _inside(managers, job, act)
         return around(self.execute_middleware, step(), lambda: _inside(managers, job, act))
 
-    async def aexecute(self, step: Callable[[], Step], job: JobRow, act: Callable[[], Awaitable[Any]]) -> Any:
+    async def aexecute(
+        self, step: Callable[[], HookStep], job: JobRow, act: Callable[[], Awaitable[Any]]
+    ) -> Any:
         """Run a coroutine inside all hooks."""
         managers = self.execute_managers
         if not self.execute_middleware:
@@ -104,14 +166,16 @@ class Hooks:
 
     # Enqueueing ------------------------------------------------------------------------------------------------------
 
-    def entered(self, step: Step) -> ExitStack:
+    def entered(self, step: HookStep) -> ExitStack:
         """Enter the context managers around an enqueue and return them as a stack, which the caller must close."""
         with ExitStack() as stack:
             for manager in self.enqueue_managers:
                 stack.enter_context(manager(step))
             return stack.pop_all()
 
-    def enqueue(self, step: Step, write: Callable[[Sequence[NewJob]], Sequence[Enqueued]]) -> list[Enqueued]:
+    def enqueue(
+        self, step: HookStep, write: Callable[[Sequence[NewJob]], Sequence[Enqueued]]
+    ) -> list[Enqueued]:
         """Write the jobs of a step inside all hooks. ``write`` receives the jobs as changed by the hooks."""
         written = None
         with self.entered(step):
@@ -125,17 +189,47 @@ class Hooks:
         """
         if not jobs or not self.on_enqueue:
             return jobs
-        step = Step("enqueue", jobs[0].task, jobs[0].tenant, jobs)
+        step = HookStep("enqueue", jobs[0].task, jobs[0].tenant, jobs)
         self.enqueue(step, lambda changed: [Enqueued(job.id, True) for job in changed])
         check_same(step, jobs)
         return step.jobs
+
+
+class AllHooks:
+    """The hooks of every app of this process, for integrations that a program switches on once for all apps."""
+
+    _living: ClassVar[WeakSet[Hooks]] = WeakSet()
+    _installers: ClassVar[list[Callable[[Hooks], None]]] = []
+
+    @classmethod
+    def create(cls) -> Hooks:
+        """Create the hooks of a new app."""
+        hooks = Hooks()
+        cls._living.add(hooks)
+        for install in cls._installers:
+            install(hooks)
+        return hooks
+
+    @classmethod
+    def install(cls, install: Callable[[Hooks], None]) -> None:
+        """Call ``install`` with the hooks of every app, also of apps that are created later."""
+        cls._installers.append(install)
+        for hooks in list(cls._living):
+            install(hooks)
+
+    @classmethod
+    def uninstall(cls, install: Callable[[Hooks], None], undo: Callable[[Hooks], None]) -> None:
+        """Stop calling ``install``, and call ``undo`` with the hooks of every app."""
+        cls._installers[:] = [other for other in cls._installers if other != install]
+        for hooks in list(cls._living):
+            undo(hooks)
 
 
 NO_HOOKS = Hooks()
 """Hooks for jobs that belong to no app. Nothing may be added to it."""
 
 
-def stamped(step: Step) -> Sequence[NewJob]:
+def stamped(step: HookStep) -> Sequence[NewJob]:
     """Return the jobs of a step with the step's headers added."""
     if step.headers:
         check_headers(step.headers)
@@ -148,7 +242,7 @@ def stamped(step: Step) -> Sequence[NewJob]:
     return step.jobs
 
 
-def carried_out(step: Step, written: Any) -> list[Enqueued]:
+def carried_out(step: HookStep, written: Any) -> list[Enqueued]:
     """Return the store's answer after checking that the hooks passed it through."""
     if not isinstance(written, list):
         raise UsageError(
@@ -159,7 +253,7 @@ def carried_out(step: Step, written: Any) -> list[Enqueued]:
     return written
 
 
-def check_same(step: Step, jobs: Sequence[NewJob]) -> None:
+def check_same(step: HookStep, jobs: Sequence[NewJob]) -> None:
     """Refuse hooks that added or removed jobs, or changed ids that other rows refer to."""
     if [job.id for job in step.jobs] != [job.id for job in jobs]:
         raise UsageError(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tidemill.domain.bounds import LONGEST
 from tidemill.domain.breaker import Breaker
 from tidemill.domain.durations import Duration, set_durations
-from tidemill.domain.limits import ENDLESS, LimitKind, Rule, key_text
+from tidemill.domain.limits import ENDLESS, LimitKind, Rule, key_part, key_text
 from tidemill.errors import BadArguments, BadSettings
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def _key(task: str, key: Key, values: Mapping[str, Any]) -> str:
         raise BadArguments(
             f"task {task}: a limit's key cannot be made of these arguments: {error!r}", task=task
         ) from error
-    return key_text(found)
+    return key_part(key, found) if isinstance(key, str) else key_text(found)
 
 
 def limit_data(task: Declares) -> dict[str, object]:

@@ -25,7 +25,7 @@ from tidemill.domain.job import JobRow, NewJob
 
 
 @dataclass(slots=True)
-class Step:
+class HookStep:
     """The step that the hooks are around.
 
     On enqueue, ``jobs`` may be replaced by changed ones, and ``headers`` are added to the headers of every job.
@@ -39,10 +39,10 @@ class Step:
     headers: dict[str, str] = field(default_factory=dict)
 
 
-Middleware = Callable[[Step, Callable[[], Any]], Any]
+Middleware = Callable[[HookStep, Callable[[], Any]], Any]
 
 
-def around(chain: Sequence[Middleware], step: Step, act: Callable[[], Any]) -> Any:
+def around(chain: Sequence[Middleware], step: HookStep, act: Callable[[], Any]) -> Any:
     """Carry out a step inside the chain, the first middleware outermost."""
     if not chain:
         return act()
@@ -56,7 +56,7 @@ def around(chain: Sequence[Middleware], step: Step, act: Callable[[], Any]) -> A
     return first(step, lambda: around(rest, step, act))
 
 
-async def around_async(chain: Sequence[Middleware], step: Step, act: Callable[[], Awaitable[Any]]) -> Any:
+async def around_async(chain: Sequence[Middleware], step: HookStep, act: Callable[[], Awaitable[Any]]) -> Any:
     """Carry out an awaited step inside the chain. A plain middleware returns the awaitable that ``proceed`` returns."""
     if not chain:
         return await act()

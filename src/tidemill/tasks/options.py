@@ -23,18 +23,40 @@ from tidemill.domain.record import Record, read_record
 from tidemill.domain.retry import DEFAULT_RETRY, NoRetry, RetryPolicy, preset
 from tidemill.domain.unique import Unique
 from tidemill.errors import BadSettings
+from tidemill.tasks.confinement import Confinement, Container, Process, Sandbox
 from tidemill.tasks.limits import Limit, Rate, limit_data, read_breaker, read_limits
 
 Scope = Literal["cluster", "instance", "process"]
-Isolation = Literal["auto", "thread", "process"]
+IsolationName = Literal["auto", "thread", "process", "sandbox"]
+Isolation = IsolationName | Confinement
 
 Extra = Literal["refuse", "ignore"]
 LargeResults = Literal["spill", "refuse"]
 
+StepPolicy = Literal["warn", "strict"]
+
+_STEP_POLICIES = ("warn", "strict")
 _EXTRAS = ("refuse", "ignore")
 _LARGE_RESULTS = ("spill", "refuse")
 _SCOPES = ("cluster", "instance", "process")
-_ISOLATIONS = ("auto", "thread", "process")
+_ISOLATIONS = ("auto", "thread", "process", "sandbox")
+
+
+class StageFunction(str):
+    """The name of a stage, and the function that ``ctx.run_stages`` calls for it."""
+
+    __slots__ = ("function",)
+
+    function: Callable[..., Any]
+
+
+def _stage(given: Any) -> Any:
+    """A stage as it was declared: a name, or a function, whose name is that of the stage."""
+    if isinstance(given, str) or not callable(given):
+        return given
+    stage = StageFunction(getattr(given, "__name__", ""))
+    stage.function = given
+    return stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +93,12 @@ class TaskOptions:
     extra: Extra = "refuse"  #: how to treat arguments of a stored job that the function does not have
     store: str | None = None  #: name of the app's store that its jobs go to; None: the app chooses
     record: Record = Record.FULL  #: how much of an ended job is kept
+    version: int | None = (
+        None  #: of the code of a durable function; older workers leave jobs of a newer one alone
+    )
+    resumes: int | None = None  #: the oldest version whose jobs this code resumes; others go to review
+    steps: StepPolicy = "warn"  #: how to treat a recorded step that is called in another way
+    environment: str | None = None  #: the only environment whose apps enqueue and run it; None: any
 
     def __post_init__(self) -> None:
         check_name("task", self.name)
@@ -83,16 +111,19 @@ class TaskOptions:
             )
         if self.scope not in _SCOPES:
             raise BadSettings(f"task {self.name}: scope is {self.scope!r}; choose {' or '.join(_SCOPES)}")
-        if self.isolation not in _ISOLATIONS:
+        if not isinstance(self.isolation, Confinement) and self.isolation not in _ISOLATIONS:
             raise BadSettings(
-                f"task {self.name}: isolation is {self.isolation!r}; choose one of {', '.join(_ISOLATIONS)}"
+                f"task {self.name}: isolation is {self.isolation!r}; choose one of {', '.join(_ISOLATIONS)},"
+                " or give Process(…), Sandbox(…) or Container(image=…)"
             )
         self._check_result_options()
         if self.extra not in _EXTRAS:
             raise BadSettings(f"task {self.name}: extra is {self.extra!r}; choose {' or '.join(_EXTRAS)}")
+        self._check_versions()
         for alias in self.aliases:
             check_name("task", alias)
         check_name("store", self.store or "default")
+        check_name("environment", self.environment or "any")
         check_unique(self.unique)
         for hook in ("should_retry", "retry_delay"):
             if (given := getattr(self, hook)) is not None and not callable(given):
@@ -119,6 +150,47 @@ class TaskOptions:
             raise BadSettings(
                 f"task {self.name}: large_results is {self.large_results!r}; choose {' or '.join(_LARGE_RESULTS)}"
             )
+
+    def _check_versions(self) -> None:
+        for option in ("version", "resumes"):
+            number = getattr(self, option)
+            if number is not None and (not _is_whole(number) or number < 1):
+                raise BadSettings(
+                    f"task {self.name}: {option} is {number!r}; give a whole number from 1 on, or None",
+                    option=option,
+                )
+        if self.resumes is not None and (self.version is None or self.resumes > self.version):
+            raise BadSettings(
+                f"task {self.name}: resumes is {self.resumes} and version is {self.version}; resumes is at most version",
+                option="resumes",
+            )
+        if self.steps not in _STEP_POLICIES:
+            raise BadSettings(
+                f"task {self.name}: steps is {self.steps!r}; choose {' or '.join(_STEP_POLICIES)}",
+                option="steps",
+            )
+
+    def runs_in(self, environment: str) -> bool:
+        """Whether an app of this environment enqueues and runs the task."""
+        return self.environment is None or self.environment == environment
+
+    @property
+    def isolation_name(self) -> str:
+        """The kind of isolation: auto, thread, process, sandbox or container."""
+        return self.isolation if isinstance(self.isolation, str) else type(self.isolation).__name__.lower()
+
+    @property
+    def confinement(self) -> Confinement | None:
+        """The rights of the child process of a job; None for a plain child process, or none."""
+        match self.isolation:
+            case "sandbox":
+                return Sandbox()
+            case Process() as process:
+                return None if process.is_plain else process
+            case Sandbox() | Container() as given:
+                return given
+            case _:
+                return None
 
     @property
     def is_limited(self) -> bool:
@@ -151,7 +223,7 @@ class TaskKeywords(TypedDict, total=False):
     scope: Scope
     isolation: Isolation
     unique: Unique | None
-    stages: Sequence[str]
+    stages: Sequence[str | Callable[..., Any]]
     audit: bool
     tags: Sequence[str]
     owner: str | None
@@ -166,6 +238,10 @@ class TaskKeywords(TypedDict, total=False):
     extra: Extra
     store: str | None
     record: Record | Literal["full", "last", "none"]
+    version: int | None
+    resumes: int | None
+    steps: StepPolicy
+    environment: str | None
 
 
 def read_options(name: str, given: Mapping[str, Any]) -> TaskOptions:
@@ -186,6 +262,8 @@ def read_options(name: str, given: Mapping[str, Any]) -> TaskOptions:
     for key in ("stages", "tags", "limits", "aliases"):
         if key in values:
             values[key] = _several(key, values[key])
+    if "stages" in values:
+        values["stages"] = tuple(_stage(stage) for stage in values["stages"])
     values["limits"] = read_limits(name, values.get("limits", ()))
     values["breaker"] = read_breaker(name, values.get("breaker"))
     if "orphans" in values:

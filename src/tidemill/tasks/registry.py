@@ -12,8 +12,11 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-from tidemill.errors import DuplicateTask, TaskNotFound
+from tidemill.errors import DuplicateTask, TaskNotFound, WrongEnvironment
 from tidemill.tasks.task import Declared
+
+BUILT_IN: dict[str, Declared] = {}
+"""Tasks of Tidemill itself by name. Workers run them; lists of an app's tasks omit them."""
 
 
 class Registry:
@@ -23,6 +26,18 @@ class Registry:
         self._tasks: dict[str, Declared] = {}
         self._loads: dict[str, object] = {}  # spec of each task's module at its declaration
         self._aliases: dict[str, str] = {}
+        self._own: dict[str, Declared] = {}  # tasks of Tidemill with settings of this app
+        #: environment of the app; tasks of other environments are not enqueued and not run
+        self.environment: str | None = None
+
+    def add_own(self, task: Declared) -> None:
+        """Add a task of Tidemill itself: workers run it, and lists of the app's tasks omit it."""
+        self._own[task.name] = task
+
+    @property
+    def own(self) -> list[Declared]:
+        """Tasks of Tidemill itself with settings of this app."""
+        return list(self._own.values())
 
     def add(self, task: Declared) -> None:
         """Add a task. A name belongs to one target; declaring the same target again replaces it, as on a reload."""
@@ -50,7 +65,7 @@ class Registry:
 
     def get(self, name: str) -> Declared:
         """Return the task of this name. The error for an unknown name suggests similar ones."""
-        found = self._tasks.get(self._aliases.get(name, name))
+        found = self._tasks.get(self._aliases.get(name, name)) or self._own.get(name) or BUILT_IN.get(name)
         if found is None:
             near = difflib.get_close_matches(name, self._tasks, n=3)
             hint = (
@@ -66,8 +81,26 @@ class Registry:
         return sorted(self._tasks)
 
     def served_names(self) -> list[str]:
-        """Return all names under which jobs may be stored, including aliases, sorted."""
-        return sorted({*self._tasks, *self._aliases})
+        """Return all names under which jobs may be stored, including aliases and built-in tasks, sorted.
+
+        Tasks of other environments are left out, so that a worker does not claim their jobs.
+        """
+        names = {*self._tasks, *self._aliases}
+        if self.environment is not None:
+            names = {
+                name for name in names if self._tasks[self.name_of(name)].options.runs_in(self.environment)
+            }
+        return sorted({*names, *self._own, *BUILT_IN})
+
+    def check_environment(self, task: Declared) -> None:
+        """Refuse a task that is declared for another environment."""
+        if self.environment is not None and not task.options.runs_in(self.environment):
+            raise WrongEnvironment(
+                f"task {task.name} is for the environment {task.options.environment}, and this app is for {self.environment}; "
+                f"enqueue it there, or declare the task without environment=",
+                task=task.name,
+                environment=self.environment,
+            )
 
     def __contains__(self, name: object) -> bool:
         return name in self._tasks or name in self._aliases

@@ -7,22 +7,22 @@ cheap.
 from __future__ import annotations
 
 import collections.abc
-import functools
 import inspect
 import math
 import reprlib
-import sys
-import types
 import typing
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import datetime, time
 from decimal import Decimal
-from typing import Annotated, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from tidemill.domain.payload import clip
 from tidemill.errors import BadSettings
+from tidemill.tasks.providers import Provider, marker_of, read_provider
+from tidemill.tasks.resolution import Resolver, function_signature, is_context, refuse_parameter
+from tidemill.tasks.secret_values import Secret, holds_secret, secret_type
 
 SHOWN_LENGTH = 60
 DEEPEST = 100
@@ -31,8 +31,6 @@ _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 2 * SHOWN_LENGTH
 _LEAVES = (str, int, float, bytes, datetime, type(None))
 _LISTS = (list, tuple, deque)
-_NESTED = ".<locals>."
-_UNRESOLVED = (NameError, AttributeError, SyntaxError, TypeError)
 
 
 class Fault(NamedTuple):
@@ -51,6 +49,7 @@ class Parameter:
     required: bool = True
     default: Any = None
     keyword_only: bool = False
+    is_secret: bool = False  #: ``annotation`` is that of the value inside ``Secret``
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +59,14 @@ class Signature:
     parameters: tuple[Parameter, ...]
     context_parameter: str | None = None
     extra: Parameter | None = None  #: ``**name: T``: further arguments, all of one type
+    providers: tuple[tuple[str, Provider], ...] = ()  #: of the parameters that the worker fills in
     names: tuple[str, ...] = field(init=False)
     positional: tuple[str, ...] = field(init=False)
+    secrets: tuple[str, ...] = field(init=False)  #: arguments that are sealed in the store
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(p.name for p in self.parameters))
+        object.__setattr__(self, "secrets", tuple(p.name for p in self.parameters if p.is_secret))
         object.__setattr__(self, "positional", tuple(p.name for p in self.parameters if not p.keyword_only))
 
     def defaults(self) -> dict[str, Any]:
@@ -81,7 +83,7 @@ class Signature:
         Missing required arguments are not reported here: the validator reports them with all other faults.
         """
         if not args and tuple(kwargs) == self.names:
-            return dict(kwargs), []
+            return self._revealed(dict(kwargs)), []
         faults: list[Fault] = []
         given = kwargs
         if args:
@@ -96,17 +98,26 @@ class Signature:
             for name in sorted((n for n in given if n not in values), key=str):
                 if name == self.context_parameter:
                     faults.append(Fault(name, "the worker gives the context; leave it out"))
+                elif name in dict(self.providers):
+                    faults.append(Fault(name, "its provider gives the value; leave it out"))
                 elif self.extra is None or not isinstance(name, str):
                     known = ", ".join(self.names) or "none"
                     faults.append(Fault(str(name), f"there is no such argument; there are {known}"))
                 else:
                     values[name] = given[name]
-        return values, faults
+        return self._revealed(values), faults
+
+    def _revealed(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Replace each ``Secret`` by its value, which is validated and then sealed."""
+        for name in self.secrets:
+            if isinstance(given := values.get(name), Secret):
+                values[name] = given.reveal()
+        return values
 
 
 def read_signature(task: str, function: Callable[..., Any], *, method: bool) -> Signature:
     """Read the arguments of a task's jobs. Raises for a parameter that cannot be an argument."""
-    given = list(_signature(task, function).parameters.values())
+    given = list(function_signature(task, function).parameters.values())
     if method and not inspect.ismethod(function):
         if not given or given[0].kind not in (
             inspect.Parameter.POSITIONAL_ONLY,
@@ -114,121 +125,67 @@ def read_signature(task: str, function: Callable[..., Any], *, method: bool) -> 
         ):
             raise BadSettings(f"task {task}: its run method has no self", task=task)
         given = given[1:]
-    resolve = _Resolver(task, function)
+    resolve = Resolver(task, function)
     parameters: list[Parameter] = []
     contexts: list[str] = []
+    providers: dict[str, Provider] = {}
     extra = None
     for parameter in given:
         name, kind = parameter.name, parameter.kind
         if kind is inspect.Parameter.VAR_POSITIONAL:
-            _refuse(task, f"*{name}", "a job's arguments have names; take a list instead")
+            refuse_parameter(task, f"*{name}", "a job's arguments have names; take a list instead")
         if kind is inspect.Parameter.POSITIONAL_ONLY:
-            _refuse(
+            refuse_parameter(
                 task, name, "it is positional-only and a job's arguments are passed by name; remove the /"
             )
         annotation = resolve(name, parameter.annotation)
+        marker = marker_of(annotation, parameter.default)
         if kind is inspect.Parameter.VAR_KEYWORD:
-            if typing.get_origin(annotation) is typing.Unpack or _is_context(task, name, annotation):
-                _refuse(task, f"**{name}", "only one plain type for all of them can be checked")
-            extra = Parameter(name, annotation, required=False)
-        elif _is_context(task, name, annotation):
+            extra = _extra(task, name, annotation)
+        elif marker is not None:
+            providers[name] = read_provider(task, name, marker)
+        elif is_context(task, name, annotation):
             contexts.append(name)
         else:
             required = parameter.default is inspect.Parameter.empty
             default = None if required else parameter.default
             keyword_only = kind is inspect.Parameter.KEYWORD_ONLY
-            parameters.append(Parameter(name, annotation, required, default, keyword_only))
+            is_secret, annotation = _secret(task, name, annotation, default)
+            parameters.append(Parameter(name, annotation, required, default, keyword_only, is_secret))
     if len(contexts) > 1:
-        _refuse(task, contexts[1], f"{contexts[0]} is the context already; a task has one")
-    return Signature(tuple(parameters), contexts[0] if contexts else None, extra)
+        refuse_parameter(task, contexts[1], f"{contexts[0]} is the context already; a task has one")
+    return Signature(tuple(parameters), contexts[0] if contexts else None, extra, tuple(providers.items()))
+
+
+def _extra(task: str, name: str, annotation: Any) -> Parameter:
+    """Return the parameter of further arguments, ``**name: T``."""
+    if typing.get_origin(annotation) is typing.Unpack or is_context(task, name, annotation):
+        refuse_parameter(task, f"**{name}", "only one plain type for all of them can be checked")
+    if holds_secret(annotation):
+        refuse_parameter(task, f"**{name}", "a secret argument needs a name of its own")
+    return Parameter(name, annotation, required=False)
+
+
+def _secret(task: str, name: str, annotation: Any, default: Any) -> tuple[bool, Any]:
+    """Return whether the argument is secret, and the annotation of its value."""
+    is_secret, annotation = secret_type(annotation)
+    if isinstance(default, Secret):
+        refuse_parameter(task, name, "a default is part of the code and cannot be secret; use None")
+    if holds_secret(annotation):
+        refuse_parameter(
+            task, name, "only a whole argument can be secret: Secret[list[str]], not list[Secret[str]]"
+        )
+    return is_secret, annotation
 
 
 def read_result(task: str, function: Callable[..., Any]) -> Any:
     """Return the type of the function's result once awaited; ``Any`` if there is no annotation or it is None."""
-    annotation = _Resolver(task, function)("return", _signature(task, function).return_annotation)
+    annotation = Resolver(task, function)("return", function_signature(task, function).return_annotation)
     if typing.get_origin(annotation) in (collections.abc.Awaitable, collections.abc.Coroutine):
         annotation = typing.get_args(annotation)[-1]
     if annotation in (type(None), NoReturn, typing.Never):
         return Any
     return annotation
-
-
-class _Resolver:
-    """Resolves string annotations to types, with the names visible where the function is defined."""
-
-    def __init__(self, task: str, function: Callable[..., Any]) -> None:
-        self._task = task
-        plain = inspect.unwrap(function)
-        while isinstance(plain, functools.partial):
-            plain = inspect.unwrap(plain.func)
-        if not hasattr(plain, "__globals__") and not inspect.ismethod(plain):
-            # For its code, not to test whether it is callable.
-            plain = getattr(type(plain), "__call__", plain)  # noqa: B004
-        self._globals: dict[str, Any] = getattr(plain, "__globals__", {})
-        self._locals = _enclosing_names(getattr(plain, "__qualname__", ""), self._globals)
-
-    def __call__(self, name: str, annotation: Any) -> Any:
-        if annotation is inspect.Parameter.empty:
-            return Any
-
-        def holder() -> None: ...
-
-        holder.__annotations__ = {"it": annotation}
-        try:
-            return typing.get_type_hints(holder, self._globals, self._locals, include_extras=True)["it"]
-        except _UNRESOLVED as error:
-            shown = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-            what = "the return annotation" if name == "return" else f"parameter {name}: the annotation"
-            raise BadSettings(
-                f"task {self._task}: {what} {shown!r} cannot be resolved ({error}); define or import its names above the "
-                "task, and not only under TYPE_CHECKING",
-                task=self._task,
-                parameter=name,
-            ) from error
-
-
-def _enclosing_names(qualname: str, namespace: Mapping[str, Any]) -> dict[str, Any]:
-    """Return local names of the enclosing functions, which are on the stack during the decoration."""
-    around: set[str] = set()
-    while _NESTED in qualname:
-        qualname = qualname.rpartition(_NESTED)[0]
-        around.add(qualname)
-    names: dict[str, Any] = {}
-    frame = sys._getframe() if around else None
-    while frame is not None:
-        if frame.f_globals is namespace and frame.f_code.co_qualname in around:
-            names = dict(frame.f_locals) | names
-        frame = frame.f_back
-    return names
-
-
-def _signature(task: str, function: Callable[..., Any]) -> inspect.Signature:
-    try:
-        if sys.version_info >= (3, 14):
-            import annotationlib
-
-            return inspect.signature(function, annotation_format=annotationlib.Format.FORWARDREF)
-        return inspect.signature(function)
-    except (TypeError, ValueError) as error:
-        raise BadSettings(f"task {task}: its signature cannot be read: {error}", task=task) from error
-
-
-def _is_context(task: str, name: str, annotation: Any) -> bool:
-    """Whether the worker passes this parameter: ``Context``, or ``Context | None``."""
-    origin = typing.get_origin(annotation)
-    if origin is Annotated:
-        return _is_context(task, name, typing.get_args(annotation)[0])
-    if origin in (typing.Union, types.UnionType):
-        kinds = [_is_context(task, name, a) for a in typing.get_args(annotation) if a is not type(None)]
-        if any(kinds) and not all(kinds):
-            _refuse(task, name, "it is a context or something else; annotate it with the context alone")
-        return any(kinds)
-    kind = origin or annotation
-    return isinstance(kind, type) and bool(getattr(kind, "__tidemill_context__", False))
-
-
-def _refuse(task: str, parameter: str, why: str) -> NoReturn:
-    raise BadSettings(f"task {task}: parameter {parameter}: {why}", task=task, parameter=parameter)
 
 
 # ------------------------------------------------------------------------------------------- values given

@@ -19,6 +19,8 @@ from tidemill.domain.record import Record, stored_record
 from tidemill.errors import BadSettings, TaskNotFound
 from tidemill.tasks.codec import ArgumentsCodec, LenientArguments, ResultCodec, arguments_codec, result_codec
 from tidemill.tasks.options import TaskOptions
+from tidemill.tasks.providers import Provider
+from tidemill.tasks.secret_values import check_limit_key, check_secret_unique
 
 C = TypeVar("C")
 R = TypeVar("R")
@@ -62,6 +64,7 @@ class Declared:
     arguments: ArgumentsCodec
     result: ResultCodec
     context_parameter: str | None
+    providers: tuple[tuple[str, Provider], ...]  #: of the parameters that the worker fills in
     is_async: bool
     is_class: bool
 
@@ -107,6 +110,9 @@ def declare(target: Callable[..., Any], options: TaskOptions) -> Declared:
         shape = target.__tidemill_shape__()
     arguments = arguments_codec(options.name, shape.arguments, method=is_class)
     _check_names(options, arguments.names)
+    check_secret_unique(options.name, options.unique, arguments.secrets)
+    for limit in options.limits:
+        check_limit_key(options.name, limit.key, arguments.secrets)
     if options.extra == "ignore":
         arguments = LenientArguments(arguments.task, arguments.signature)
     result = result_codec(options.name, shape.result)
@@ -118,6 +124,7 @@ def declare(target: Callable[..., Any], options: TaskOptions) -> Declared:
         arguments=arguments,
         result=result,
         context_parameter=arguments.context_parameter,
+        providers=arguments.signature.providers,
         is_async=shape.is_async,
         is_class=is_class,
     )

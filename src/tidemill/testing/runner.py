@@ -8,6 +8,7 @@ own timeout has timed out.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
@@ -24,14 +25,17 @@ from tidemill.domain.job import NO_DETAILS, Claim, Details, Finish, JobRow, LogE
 from tidemill.domain.job_requests import TaskData
 from tidemill.domain.lanes import ClaimRequest, Lane, Watermarks
 from tidemill.domain.misfits import tried
-from tidemill.domain.outcome import Failed, Misfit, Outcome, Released, TimedOut
+from tidemill.domain.outcome import Crashed, Failed, Misfit, Outcome, Released, TimedOut
 from tidemill.domain.record import Record, rows_kept
 from tidemill.domain.records import PauseKind
+from tidemill.domain.signals import NewSignal, Posted
 from tidemill.domain.states import ENDED, JobState
 from tidemill.engine.completion import Connections
-from tidemill.engine.duties import FireDuty, FireHere, LocalFireHooks, Wake
+from tidemill.engine.duties import CascadeDuty, FireDuty, FireHere, LocalFireHooks, ReactDuty, Wake
 from tidemill.engine.duty import Done
 from tidemill.engine.exchange.finisher import topics
+from tidemill.engine.lifespan import Lifetime, OwnLoopLifetime, RunningLoopLifetime
+from tidemill.engine.log_records import stamp_records
 from tidemill.engine.node import machine_name, serves
 from tidemill.engine.runner.execution import ExecutionEnd, arun, run
 from tidemill.engine.runner.publisher import publish_enqueued
@@ -43,6 +47,7 @@ from tidemill.tasks.events import Event, Events
 from tidemill.tasks.hooks import NO_HOOKS, Hooks
 from tidemill.tasks.registry import Registry
 from tidemill.tasks.task import Declared
+from tidemill.testing.kill_points import KillPoints, WorkerKilled
 from tidemill.testing.store_outlet import StoreOutlet
 
 JITTER = 0.5
@@ -59,6 +64,13 @@ class Named(Protocol):
 
     @property
     def name(self) -> str: ...
+
+
+class HasId(Protocol):
+    """A job, however it is held."""
+
+    @property
+    def id(self) -> UUID: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +127,7 @@ class Testing:
         self._store, self._registry, self._prepare = store, registry, prepare
         self._events, self._hooks = events, hooks
         self.clock = clock
+        stamp_records()
         self._marks = Watermarks()
         self._worker: UUID | None = None
         self._next_due: datetime | None = None
@@ -131,9 +144,46 @@ class Testing:
                 pinned=True,
                 on_waiting=waiting.knows,
             ),
+            ReactDuty(store, clock, self._task_data_of, fire_hooks, pinned=True, on_waiting=waiting.knows),
             waiting,
+            CascadeDuty(store, clock, pinned=True),
         )
         self._next_fire: datetime | None = None
+        self._kill_points = KillPoints()
+
+    def kill_at(self, point: str) -> None:
+        """Let the worker die when a job reaches this point next; ``drain`` then continues as another worker would.
+
+        ``after-step:charge`` is after the record of the step, ``in-step:charge`` after its effect and before its record, and
+        ``finish`` before the end of an execution is written.
+        """
+        self._kill_points.arm(point)
+
+    @property
+    def kills(self) -> list[str]:
+        """The points at which the worker died, in order."""
+        return self._kill_points.kills
+
+    def resume_all(self, max_time: Duration = "1d", limit: int = 10_000) -> Drained:
+        """Run jobs until none is due within ``max_time``, and let the worker die once at every step boundary of each job.
+
+        A function whose steps are sound has the same result as without the crashes: compare it with that of ``drain``.
+        """
+        kept, self._kill_points = self._kill_points, KillPoints(everywhere=True)
+        try:
+            return self.run_until_idle(max_time, limit)
+        finally:
+            kept.kills += self._kill_points.kills
+            self._kill_points = kept
+
+    async def aresume_all(self, max_time: Duration = "1d", limit: int = 10_000) -> Drained:
+        """The same inside a running event loop."""
+        kept, self._kill_points = self._kill_points, KillPoints(everywhere=True)
+        try:
+            return await self.arun_until_idle(max_time, limit)
+        finally:
+            kept.kills += self._kill_points.kills
+            self._kill_points = kept
 
     def drain(self, limit: int = 10_000, raise_errors: bool = False) -> Drained:
         """Run jobs until none is due at the current time, or until ``limit`` executions.
@@ -141,30 +191,38 @@ class Testing:
         ``raise_errors`` raises the exception of the first failing job, after its failure was recorded.
         """
         _need_no_loop()
-        done = Drained()
+        done, life = Drained(), OwnLoopLifetime(self._hooks)
         self._clock_in()
         self.fire()
-        while done.processed < limit and (work := self._take()) is not None:
-            try:
-                ended = run(*work, self.clock, self._hooks)
-            except BaseException:
-                self._give_back(work)
-                raise
-            done += self._settle(work, ended, raise_errors=raise_errors)
+        try:
+            while done.processed < limit and (work := self._take(life)) is not None:
+                try:
+                    life.enter()
+                    ended = run(*work, self.clock, self._hooks)
+                except BaseException:
+                    self._give_back(work)
+                    raise
+                done += self._settle(work, ended, raise_errors=raise_errors)
+        finally:
+            life.exit()
         return done
 
     async def adrain(self, limit: int = 10_000, raise_errors: bool = False) -> Drained:
         """The same inside a running event loop: coroutines run on it, functions in a thread."""
-        done = Drained()
+        done, life = Drained(), RunningLoopLifetime(self._hooks)
         self._clock_in()
         self.fire()
-        while done.processed < limit and (work := self._take()) is not None:
-            try:
-                ended = await arun(*work, self.clock, self._hooks)
-            except BaseException:
-                self._give_back(work)
-                raise
-            done += self._settle(work, ended, raise_errors=raise_errors)
+        try:
+            while done.processed < limit and (work := self._take(life)) is not None:
+                try:
+                    await life.aenter()
+                    ended = await arun(*work, self.clock, self._hooks)
+                except BaseException:
+                    self._give_back(work)
+                    raise
+                done += self._settle(work, ended, raise_errors=raise_errors)
+        finally:
+            await life.aexit()
         return done
 
     def run_until_idle(
@@ -195,6 +253,19 @@ class Testing:
                 " clock=ManualClock()"
             )
         return self.clock.advance(by)
+
+    def signal(
+        self, job: JobRow | UUID | HasId, name: str, payload: object = None, *, key: str | None = None
+    ) -> bool:
+        """Send a signal to a job, as ``app.signal`` does; ``drain`` then resumes it. Returns False for a repeated key."""
+        id = job if isinstance(job, UUID) else job.id
+        tenant = next((row.tenant for row in self._store.get([id], tenant=ALL_TENANTS)), "default")
+        text = None if payload is None else json.dumps(payload)
+        (answer,) = self._store.post_signals([NewSignal(id, tenant, name, text, key)], now=self.clock.now())
+        if answer not in (Posted.ACCEPTED, Posted.REPEATED):
+            raise UsageError(f"job {id} takes no signal {name!r}: {answer}")
+        self._store.wake_receivers([id], now=self.clock.now())
+        return answer is Posted.ACCEPTED
 
     def enqueued(self, task: str | Named | None = None) -> list[JobRow]:
         """Jobs that wait for a worker or for their time, oldest first; of one task, or of all."""
@@ -255,7 +326,7 @@ class Testing:
         self._next_fire = min(ahead, default=None)
         return fires
 
-    def _take(self) -> _Work | None:
+    def _take(self, life: Lifetime) -> _Work | None:
         while (claim := self._claim() or (self._claim() if self.fire() else None)) is not None:
             declared = self._registry.get(claim.task)
             if claim.expires_at is None or claim.expires_at > self.clock.now():
@@ -271,8 +342,10 @@ class Testing:
                         self.clock,
                         declared,
                         self._connections,
+                        life,
                         self._store_name,
                         job.details,
+                        self._kill_points,
                     ),
                 )
             # The rules cancel an expired job that is released.
@@ -313,13 +386,16 @@ class Testing:
         return found
 
     def _settle(self, work: _Work, ended: ExecutionEnd, *, raise_errors: bool) -> Drained:
+        work.outlet.finishing()
+        if work.outlet.killed is not None:
+            return self._crash(work, work.outlet.killed)
         timeout = work.claim.timeout
         if timeout is not None and ended.ended - ended.began > timeout.total_seconds():
             outcome = timed_out(
                 work.declared, work.claim, timeout, lambda: work.job, self.clock.now(), work.warn
             )
             ended = ended._replace(outcome=outcome, result=None, error=None)
-        claim = work.claim._replace(cancel_reason=work.outlet.cancel_reason())
+        claim = work.outlet.claim._replace(cancel_reason=work.outlet.cancel_reason())
         written = self._write(
             claim, work.declared, ended.outcome, ended, work.job.details, completes=work.outlet.completes
         )
@@ -338,6 +414,14 @@ class Testing:
             put_off=int(written is not None and written not in ENDED),
             lost=int(written is None),
         )
+
+    def _crash(self, work: _Work, killed: WorkerKilled) -> Drained:
+        """Reclaim the job of a worker that died, as the leader does."""
+        claim = work.outlet.claim._replace(cancel_reason=work.outlet.cancel_reason(), state=JobState.RUNNING)
+        # A crash that only tests the job is not charged, so that many of them are no crash loop.
+        crashed = Crashed(str(killed), alone=not self._kill_points.everywhere)
+        written = self._write(claim, work.declared, crashed, None, work.job.details)
+        return Drained(processed=1, put_off=int(written not in ENDED), lost=int(written is None))
 
     def _give_back(self, work: _Work) -> None:
         """Release a job whose run was interrupted; it may be claimed again, and no attempt is used."""

@@ -12,7 +12,11 @@ from tidemill.client.core import Client
 from tidemill.client.enqueue.options import NO_OPTIONS, CallKeywords, CallOptions
 from tidemill.client.jobs.handle import Job
 from tidemill.tasks.options import TaskOptions
+from tidemill.tasks.parameter_rows import ParameterRow, parameter_rows
 from tidemill.tasks.task import Declared
+
+if TYPE_CHECKING:
+    from tidemill.client.flows.node_jobs import NodeJobs
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -80,6 +84,11 @@ class BoundTask(Generic[P, R, C]):
         """The JSON schema of its arguments."""
         return self._declared.arguments.schema()
 
+    @property
+    def parameters(self) -> list[ParameterRow]:
+        """Its arguments as rows for forms: name, type, required, default, secret and description."""
+        return parameter_rows(self._declared)
+
     def __call__(self, *args: Any, **kwargs: Any) -> C:
         """Run the function directly, without a job."""
         answer: C = self._declared.target(*args, **kwargs)
@@ -121,6 +130,17 @@ class BoundTask(Generic[P, R, C]):
         """Raise ``BadArguments`` if a job with these arguments cannot be enqueued; nothing is stored."""
         self._client.enqueuer.build(self._declared, self._call, [(args, kwargs)])
 
+    def call(self, *args: Any, **kwargs: Any) -> TaskCall[R]:
+        """Return the task with some of its arguments, for ``flow.chain(fetch.call(url=…), parse.call(strict=True))``."""
+        return TaskCall(self, args, kwargs)
+
+    def node_jobs(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, is_map: bool) -> NodeJobs:
+        """Build the jobs of a node of a flow; nothing is stored. For ``ctx.flow``."""
+        from tidemill.client.flows.node_jobs import map_jobs, node_jobs
+
+        build = map_jobs if is_map else node_jobs
+        return build(self._client, self._declared, self._call, args, kwargs)
+
     def using(self, **options: Unpack[CallKeywords]) -> BoundTask[P, R, C]:
         """Return a copy of this task with these options for its jobs; other options stay unchanged."""
         return BoundTask(self._home, self._declared, self._call.merged(options))
@@ -137,6 +157,20 @@ class BoundTask(Generic[P, R, C]):
             if hint is None or found is None:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             raise AttributeError(f"task {found.name} has no {name}(); write {hint.format(task=found.name)}")
+
+
+class TaskCall(Generic[R]):
+    """A task with arguments; nothing is enqueued."""
+
+    __slots__ = ("args", "kwargs", "task")
+
+    def __init__(
+        self, task: BoundTask[Any, R, Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> None:
+        self.task, self.args, self.kwargs = task, args, kwargs
+
+    def __repr__(self) -> str:
+        return f"<call of task {self.task.name}>"
 
 
 class Recipe:

@@ -88,8 +88,8 @@ class LimitCache:
 
     def _read(self) -> None:
         at = self._clock.monotonic()
-        known = self._rules is not None
-        if known:
+        is_loaded = self._rules is not None
+        if is_loaded:
             self.due_at = at + FRESH  # concurrent callers use the cached rules during this read
         try:
             self._learn(self._store.rules(), at)
@@ -97,7 +97,7 @@ class LimitCache:
             self._sort()
             self._restore_lost()
         except StoreError:
-            if not known:
+            if not is_loaded:
                 raise
             # The call continues with the cached rules, and fails by itself if the store is unavailable.
 
@@ -109,13 +109,13 @@ class LimitCache:
 
     def _sort(self) -> None:
         """Select the rules that affect enqueueing."""
-        known = self._rules or {}
+        stored = self._rules or {}
         self._tasks = frozenset(
             name
-            for name, rule in {**self._own, **known}.items()
+            for name, rule in {**self._own, **stored}.items()
             if name.startswith("task/") and rule.max > 0 and (rule.pinned or name in self._own)
         )
-        self._depths = {name: rule for name, rule in known.items() if rule.kind is LimitKind.DEPTH}
+        self._depths = {name: rule for name, rule in stored.items() if rule.kind is LimitKind.DEPTH}
         self.is_silent = not self._tasks and not self._depths and not self._ceilings
 
     def _restore_lost(self) -> None:
@@ -125,9 +125,13 @@ class LimitCache:
         declares it. Rules that others have declared differently are left unchanged.
         """
         wanted = {**self._own, **self._stored}
-        known = self._rules or {}
+        stored = self._rules or {}
         self._write(
-            [rule for name, rule in wanted.items() if name not in self._stored or is_lifted(known.get(name))],
+            [
+                rule
+                for name, rule in wanted.items()
+                if name not in self._stored or is_lifted(stored.get(name))
+            ],
             change=False,
         )
 
@@ -137,9 +141,9 @@ class LimitCache:
         A process that only enqueues changes no rule: it may run older code than the workers.
         """
         chosen = {rule.name: self._own.get(rule.name, rule) for rule in rules}
-        known = self._rules if self._rules is not None else {}
-        changed = [rule for rule in chosen.values() if not _stands(rule, known.get(rule.name))]
-        left = [] if change else [rule.name for rule in changed if not is_lifted(known.get(rule.name))]
+        stored = self._rules if self._rules is not None else {}
+        changed = [rule for rule in chosen.values() if not _stands(rule, stored.get(rule.name))]
+        left = [] if change else [rule.name for rule in changed if not is_lifted(stored.get(rule.name))]
         changed = [rule for rule in changed if rule.name not in left]
         if changed and self._store.put_rules(changed):
             self._store.notify(["change"])
@@ -193,11 +197,11 @@ class LimitCache:
     def _count(self, place: Place, most: int) -> None:
         """Refresh the cached depth of a queue or tenant if it is old."""
         at = self._clock.monotonic()
-        known = self._counted.get(place)
-        if known is None or at - known[1] >= COUNTED:
-            found = count_depth(self._store, place, most)
+        counted = self._counted.get(place)
+        if counted is None or at - counted[1] >= COUNTED:
+            depth = count_depth(self._store, place, most)
             with self._lock:
-                self._counted[place] = found, at
+                self._counted[place] = depth, at
 
 
 def ceilings(settings: Iterable[Setting]) -> dict[str, int]:

@@ -30,6 +30,7 @@ from tidemill.domain.unique import Unique
 from tidemill.errors import BadSettings
 from tidemill.ids import new_id
 from tidemill.tasks.ambient import current_job, current_tenant
+from tidemill.tasks.codec import Encoded
 from tidemill.tasks.limits import names_for
 from tidemill.tasks.options import (
     check_name,
@@ -39,6 +40,7 @@ from tidemill.tasks.options import (
     read_retry,
     read_timeout,
 )
+from tidemill.tasks.secret_values import check_secret_unique, seal_arguments
 from tidemill.tasks.task import Declared
 
 _UNSET: Any = object()
@@ -239,6 +241,7 @@ class Template:
         retry: RetryPolicy = call.given("retry", options.retry)
         self._name = options.name
         self._dump = declared.arguments.dump
+        self._secrets = declared.arguments.secrets
         self._limits, self._most = limits, limits.args
         self._unique: Unique | None = call.given("unique", options.unique)
         self._by = _unique_names(declared, self._unique)
@@ -261,9 +264,16 @@ class Template:
 
     def job(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
         """Return the job for these arguments; rejects invalid and oversized ones."""
-        encoded = self._dump(tuple(args), kwargs)
+        return self.job_of(self._dump(tuple(args), kwargs))
+
+    def job_of(self, encoded: Encoded) -> NewJob:
+        """Return the job for arguments that were encoded elsewhere."""
         text = encoded.text
         id = new_id()
+        if self._secrets:
+            text = seal_arguments(text, self._secrets, id)
+            # Keys of limits and unique rules are computed without the plain values.
+            encoded = Encoded(text)
         # The length in bytes is needed only here.
         if (len(text) > self._most or not text.isascii()) and self._limits.is_large(self._name, text):
             text = spilled(text, BlobKey(id, ARGUMENTS))
@@ -284,6 +294,7 @@ def _unique_names(declared: Declared, unique: Unique | None) -> dict[str, object
     if unknown:
         known = ", ".join(declared.arguments.names) or "none"
         raise BadSettings(f"task {declared.name}: unique is by {unknown[0]!r}, its arguments are {known}")
+    check_secret_unique(declared.name, unique, declared.arguments.secrets)
     return dict.fromkeys(unique.by)
 
 

@@ -36,7 +36,7 @@ from tidemill.stores.large_values import stored_job
 from tidemill.tasks.ambient import COLLECTOR, JOB, TENANT, Collector, current_collector
 from tidemill.tasks.events import Event
 from tidemill.tasks.hooks import carried_out, check_same, stamped
-from tidemill.tasks.middleware import Step, around, around_async
+from tidemill.tasks.middleware import HookStep, around, around_async
 from tidemill.tasks.task import Declared
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class Enqueuer:
             jobs = self._built(order, calls)
         if not jobs:
             return []
-        step = Step("enqueue", declared.name, jobs[0].tenant, jobs)
+        step = HookStep("enqueue", declared.name, jobs[0].tenant, jobs)
         answered: Sequence[Enqueued] | None = None
         with self._hooks.entered(step):
             answered = await self._awrite(order, step)
@@ -200,7 +200,7 @@ class Enqueuer:
         )
         return answer
 
-    async def _awrite(self, order: Order, step: Step) -> Sequence[Enqueued]:
+    async def _awrite(self, order: Order, step: HookStep) -> Sequence[Enqueued]:
         awrite, chain = order.route.awrite, self._hooks.enqueue_middleware
         if awrite is not None and (not chain or order.call.connection is not None):
             answer: Sequence[Enqueued] = await around_async(chain, step, lambda: awrite(order, stamped(step)))
@@ -251,7 +251,7 @@ class Enqueuer:
             ROUTES[name],
             client.store(place),
             limits,
-            Template(declared, call, tenant=client.tenant, limits=client.limits, clock=client.clock),
+            client.template(declared, call),
             by,
             block,
             self._batcher(place) if name == "single" else None,
@@ -274,6 +274,12 @@ class Enqueuer:
             return limits.admitted(order.declared, jobs)
         return jobs
 
+    def admitted(self, declared: Declared, jobs: list[NewJob]) -> list[NewJob]:
+        """Return jobs of one task that were built elsewhere, after the checks of limits; stores the limits of the task."""
+        limits = self.limits(None)
+        limits.look(declared)
+        return limits.admitted(declared, jobs)
+
     def _stream(self, order: Order, calls: Sequence[Call]) -> list[JobRow | NewJob]:
         """Build jobs while the store inserts earlier ones; the call stores all of them or none."""
         jobs = list[NewJob]()
@@ -295,14 +301,14 @@ class Enqueuer:
         wake(order.store, jobs[:1])
         return self._answered(order, jobs, written)
 
-    # What every route shares -------------------------------------------------------------------------------------------
+    # Shared by all routes ----------------------------------------------------------------------------------------------
 
     def _run(self, order: Order, jobs: Sequence[NewJob]) -> list[JobRow | NewJob]:
         """Write jobs by their route inside the hooks, and answer with the stored ones."""
         hooks = self._hooks
         if not (hooks.enqueue_managers or hooks.enqueue_middleware):
             return self._answered(order, jobs, _written(order, jobs))
-        step = Step("enqueue", order.declared.name, jobs[0].tenant, jobs)
+        step = HookStep("enqueue", order.declared.name, jobs[0].tenant, jobs)
         written = hooks.enqueue(step, lambda changed: _written(order, changed))
         return self._answered(order, step.jobs, written)
 
@@ -317,7 +323,7 @@ class Enqueuer:
             jobs = hooks.pass_through(jobs)
             written = write(jobs)
         elif hooks.on_enqueue:
-            step = Step("enqueue", jobs[0].task, jobs[0].tenant, jobs)
+            step = HookStep("enqueue", jobs[0].task, jobs[0].tenant, jobs)
             written = hooks.enqueue(step, write)
             if route.fixed:
                 check_same(step, jobs)
@@ -548,6 +554,11 @@ def collector_for(client: Client, declared: Declared, call: CallOptions, place: 
     if block is None:
         return None
     if call.connection is not None:
+        if block.declared is None:
+            raise UsageError(
+                f"{declared.name} cannot be enqueued on connection= inside a batch, which writes its jobs itself;"
+                " enqueue it outside the block"
+            )
         if block.only:
             raise UsageError(
                 f"ctx.then writes {declared.name} with the completion of this job, not on connection=; leave connection= out,"
@@ -555,6 +566,8 @@ def collector_for(client: Client, declared: Declared, call: CallOptions, place: 
             )
         return None
     running = block.declared
+    if running is None:
+        return block  # of a batch
     if running.name not in client.registry or client.registry.get(running.name) is not running:
         raise UsageError(
             f"{declared.name} is a task of another app than {running.name}, the running job; enqueue it outside"

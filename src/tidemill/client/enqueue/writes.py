@@ -22,6 +22,7 @@ from tidemill.errors import JobExists, StoreUnavailable
 from tidemill.ids import made_at
 from tidemill.stores import large_values
 from tidemill.stores.base import Store
+from tidemill.stores.occurrences import tied_if_followed
 
 Write = Callable[[Sequence[NewJob]], list[Enqueued]]
 E = TypeVar("E", bound="_Entry")
@@ -240,7 +241,7 @@ def insert_new(
     store: Store, jobs: Sequence[NewJob], taken: Callable[[NewJob, UUID], Exception], now: datetime | None
 ) -> list[Enqueued]:
     """Store jobs whose unique keys must be free; ``taken`` makes the error for a key that another job holds."""
-    written = large_values.enqueue(store, jobs, now=now)
+    written = large_values.enqueue(store, tied_if_followed(store, jobs), now=now)
     for job, answer in zip(jobs, written, strict=True):
         if not answer.created:
             raise taken(job, answer.id)

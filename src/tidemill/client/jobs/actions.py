@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from tidemill.client.access import NAMED, note
+from tidemill.client.access import NAMED, note, who
 from tidemill.client.core import Client
 from tidemill.client.enqueue.limit_cache import ceilings, check_ceiling
 from tidemill.domain.decide import Action, expected, move
@@ -26,7 +26,7 @@ BATCH = 500
 def cancel_batch(store: Store, batch: Sequence[JobRow], reason: str) -> frozenset[UUID]:
     """Cancel jobs, and ask workers to stop the jobs they hold; return the ids of the jobs affected."""
     free = [job for job in batch if job.state in expected(Action.CANCEL)]
-    changed = store.move([move(job, Action.CANCEL, reason) for job in free])
+    changed = store.move([move(job, Action.CANCEL, reason, by=who()) for job in free])
     held = [job.id for job in batch if job.state in HELD]
     return changed | store.request_cancel(held, tenant=ALL_TENANTS, reason=reason)
 

@@ -23,7 +23,8 @@ from tidemill.client.schedules.schedule import named
 from tidemill.domain.bounds import check_text
 from tidemill.domain.decide import Action, expected, move
 from tidemill.domain.filters import LOOK, JobFilter, Page, Sort, encode_cursor
-from tidemill.domain.job import CHANGEABLE, JobRow
+from tidemill.domain.job import CHANGEABLE, JobRow, levels_from
+from tidemill.domain.log_search import FoundLine, LogFilter
 from tidemill.domain.schedules import Definition
 from tidemill.domain.states import ENDED, HELD, JobState
 from tidemill.errors import BadFilter, BadSettings, JobNotFound
@@ -63,21 +64,21 @@ def resolve(store: Store, text: str, *, tenant: str) -> UUID:
         return UUID(digits)
     if len(digits) < LEAST:
         raise BadSettings(f"{text!r} is too short for a job id; give at least {LEAST} characters", id=text)
-    found = {job.id: job for job in _with_prefix(store, digits, tenant)}
-    prefixed = len(found)
+    matches = {job.id: job for job in _with_prefix(store, digits, tenant)}
+    prefixed = len(matches)
     ending, everything = _with_suffix(store, digits, tenant)
-    found |= {job.id: job for job in ending}
-    if not found:
+    matches |= {job.id: job for job in ending}
+    if not matches:
         raise JobNotFound(_nothing(text, everything=everything), id=text)
-    if len(found) > 1:
-        raise BadSettings(_ambiguous(text, list(found.values())), id=text)
+    if len(matches) > 1:
+        raise BadSettings(_ambiguous(text, list(matches.values())), id=text)
     if not prefixed and not everything and len(digits) < LEAST_SUFFIX:
         raise BadSettings(
             f"{text!r} may be the end of several ids, as the store has more than {LOOK:,} jobs; "
             f"give at least {LEAST_SUFFIX} characters",
             id=text,
         )
-    return next(iter(found))
+    return next(iter(matches))
 
 
 def _with_prefix(store: Store, digits: str, tenant: str) -> list[JobRow]:
@@ -91,11 +92,11 @@ def _with_prefix(store: Store, digits: str, tenant: str) -> list[JobRow]:
 def _with_suffix(store: Store, digits: str, tenant: str) -> tuple[list[JobRow], bool]:
     """Return the jobs whose id ends with these digits, and whether every job of the store was searched."""
     page = store.jobs(JobFilter(tenant, id_suffix=digits), limit=CANDIDATES + 1)
-    found, everything = page.items, page.next is None
+    jobs, everything = page.items, page.next is None
     if not everything:
-        found += store.jobs(JobFilter(tenant, states=ACTIVE, id_suffix=digits), limit=CANDIDATES + 1).items
+        jobs += store.jobs(JobFilter(tenant, states=ACTIVE, id_suffix=digits), limit=CANDIDATES + 1).items
     # A store that ignores this condition must not return another job.
-    return [job for job in found if job.id.hex.endswith(digits)], everything
+    return [job for job in jobs if job.id.hex.endswith(digits)], everything
 
 
 def _nothing(text: str, *, everything: bool) -> str:
@@ -145,8 +146,8 @@ def origin(store: Store, job: JobRow) -> Origin:
         rows = store.definitions(tenant=job.tenant, ids=[details.definition_id], deleted=True)
         definition = rows[0].key if rows else None
     if details.schedule_id is not None:
-        found = store.schedules(tenant=job.tenant, ids=[details.schedule_id])
-        schedule = found[0].key if found else None
+        schedules = store.schedules(tenant=job.tenant, ids=[details.schedule_id])
+        schedule = schedules[0].key if schedules else None
     return Origin(job, definition, schedule)
 
 
@@ -157,33 +158,33 @@ def definition_id_of(store: Store, given: Any, tenant: str) -> UUID | None:
     """
     if given is None:
         return None
-    known = _id_of("definition", given)
-    if isinstance(known, UUID):
-        return known
-    rows = store.definitions(tenant=tenant, keys=[known], deleted=True)
+    key = _id_of("definition", given)
+    if isinstance(key, UUID):
+        return key
+    rows = store.definitions(tenant=tenant, keys=[key], deleted=True)
     living = [row for row in rows if row.deleted_at is None]
     chosen = living or sorted(rows, key=_deleted_at)[-1:]
-    return _only("definition", known, [row.id for row in chosen])
+    return _only("definition", key, [row.id for row in chosen])
 
 
 def schedule_id_of(store: Store, given: Any, tenant: str) -> UUID | None:
     """Return the id of a schedule, given the schedule, its id or its key, with the same errors."""
     if given is None:
         return None
-    known = _id_of("schedule", given)
-    if isinstance(known, UUID):
-        return known
-    return _only("schedule", known, [row.id for row in store.schedules(tenant=tenant, keys=[known])])
+    key = _id_of("schedule", given)
+    if isinstance(key, UUID):
+        return key
+    return _only("schedule", key, [row.id for row in store.schedules(tenant=tenant, keys=[key])])
 
 
 def _id_of(kind: str, given: Any) -> UUID | str:
-    found = getattr(given, "id", given)
-    if isinstance(found, UUID):
-        return found
-    if not isinstance(found, str) or not found:
+    value = getattr(given, "id", given)
+    if isinstance(value, UUID):
+        return value
+    if not isinstance(value, str) or not value:
         raise BadFilter(f"{kind}: {given!r} names none; give its key or its id", field=kind)
-    name = named(found)
-    return UUID(found) if "ids" in name else found
+    name = named(value)
+    return UUID(value) if "ids" in name else value
 
 
 def _only(kind: str, key: str, ids: list[UUID]) -> UUID:
@@ -289,6 +290,39 @@ class Jobs:
             if page.next is None:
                 return
             cursor = page.next
+
+    def search_logs(
+        self,
+        text: str | None = None,
+        *,
+        level: str | None = None,
+        task: str | Collection[str] | None = None,
+        job: UUID | str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        tenant: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+        store: str | None = None,
+    ) -> Page[FoundLine]:
+        """Return one page of the log lines of all jobs that match, newest first: ``search_logs("timeout", level="warning")``.
+
+        The text is searched in the message; upper and lower case of ASCII letters are the same. ``level`` is the lowest
+        one. A page may hold fewer than ``limit`` lines, or none, and still have a next page. Lines of archived jobs are
+        not searched.
+        """
+        where = LogFilter(
+            self._tenant(tenant),
+            levels_from(level),
+            frozenset(() if task is None else _several(task)),
+            None if job is None else id_of(job),
+            _instant(since),
+            _instant(until),
+            text,
+        )
+        return self._client.store(store).search_logs(where, limit=limit, after=cursor)
+
+    asearch_logs = async_twin(search_logs)
 
     def count(self, /, *, store: str | None = None, **where: Any) -> int:
         """Count the jobs that match."""
@@ -455,27 +489,30 @@ class Jobs:
         return given or current_tenant() or self._client.tenant
 
     def _filter(self, where: Mapping[str, Any], store: str | None = None) -> JobFilter:
-        known = {
+        conditions = {
             "status", "task", "queue", "tenant", "correlation_id", "parent_id", "reference", "tag", "metadata",
             "created_after", "created_before", "ids", "text", "text_in_args", "definition", "definition_version",
-            "schedule", "fire_at",
+            "schedule", "fire_at", "flow",
         }  # fmt: skip
-        unknown = sorted(set(where) - known)
+        unknown = sorted(set(where) - conditions)
         if unknown:
-            raise BadFilter(f"there is no condition {unknown[0]!r}; there are {', '.join(sorted(known))}")
+            raise BadFilter(
+                f"there is no condition {unknown[0]!r}; there are {', '.join(sorted(conditions))}"
+            )
         tenant, target = self._tenant(where.get("tenant")), self._client.store(store)
         return JobFilter(
             tenant=tenant,
             states=frozenset(_state(name) for name in _several(where.get("status"))),
             tasks=frozenset(getattr(task, "name", task) for task in _several(where.get("task"))),
             queues=frozenset(_several(where.get("queue"))),
-            ids=frozenset(found for id in _several(where.get("ids")) if (found := id_of(id)) is not None),
+            ids=frozenset(job_id for id in _several(where.get("ids")) if (job_id := id_of(id)) is not None),
             correlation_id=where.get("correlation_id"),
             parent_id=id_of(where.get("parent_id")),
             definition_id=definition_id_of(target, where.get("definition"), tenant),
             definition_version=where.get("definition_version"),
             schedule_id=schedule_id_of(target, where.get("schedule"), tenant),
             fire_at=_instant(where.get("fire_at")),
+            flow_id=_flow_id(where.get("flow")),
             reference=None if where.get("reference") is None else read_reference(where["reference"]),
             tag=where.get("tag"),
             metadata={key: _value(value) for key, value in (where.get("metadata") or {}).items()},
@@ -484,6 +521,16 @@ class Jobs:
             text=where.get("text"),
             text_in_args=where.get("text_in_args", True),
         )
+
+
+def _flow_id(given: Any) -> UUID | None:
+    """Return the id of a flow or batch, given as an id, a text, or an object that has one."""
+    if given is None:
+        return None
+    flow = getattr(given, "id", given)
+    if (id := id_of(flow)) is None:
+        raise BadFilter(f"flow is {given!r}; give the id of a flow or batch", field="flow")
+    return id
 
 
 def _value(given: object) -> str:

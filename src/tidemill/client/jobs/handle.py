@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import queue
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
@@ -17,11 +18,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from tidemill.archive.contents import read_executions, read_logs
+from tidemill.archive.contents import read_executions, read_logs, read_streams
 from tidemill.client._base import async_twin
-from tidemill.client.access import note
+from tidemill.client.access import note, who
 from tidemill.client.jobs.actions import cancel_descendants, change_batch, check_change, unchangeable
 from tidemill.client.jobs.known_job import KnownJob
+from tidemill.client.jobs.streams import StreamSource, aread_stream, read_stream
 from tidemill.client.jobs.why import Reason, explain
 from tidemill.domain.bounds import check_text
 from tidemill.domain.decide import Action, move
@@ -31,7 +33,10 @@ from tidemill.domain.job import CHANGEABLE, Execution, JobRow, LogEntry, levels_
 from tidemill.domain.large_values import is_reference
 from tidemill.domain.record import Record
 from tidemill.domain.retention import ArchivedJob
+from tidemill.domain.stages import Stage, stages
 from tidemill.domain.states import ENDED, HELD, JobState
+from tidemill.domain.steps import StepView, step_views
+from tidemill.domain.streams import StreamItem, check_stream_name
 from tidemill.errors import (
     BadArguments,
     IllegalTransition,
@@ -69,6 +74,9 @@ WORDS = {
     Action.RERUN: "rerun",
 }
 """The audit's name for each action on a job."""
+
+_STAGE_LINES = 500  # the last lines of a job in which its stages are looked for
+_END = 2**62
 
 
 class Job(KnownJob[R]):
@@ -262,6 +270,33 @@ class Job(KnownJob[R]):
         finally:
             end()
 
+    def stream(self, name: str, *, after: str | None = None) -> Iterator[StreamItem]:
+        """Yield the items that the job writes with ``ctx.stream(name)``, in order, until the job ends.
+
+        Earlier items come first, so a late reader misses nothing. ``after`` is the ``id`` of an item, and resumes after it. A job that
+        runs again begins its stream again: ``item.execution`` rises and ``item.index`` is 1.
+        """
+        return read_stream(self._stream_source(name), after)
+
+    async def astream(self, name: str, *, after: str | None = None) -> AsyncIterator[StreamItem]:
+        """Yield the items of a stream like ``stream``, for ``async for``."""
+        async with contextlib.aclosing(aread_stream(self._stream_source(name), after)) as items:
+            async for item in items:
+                yield item
+
+    def _stream_source(self, name: str) -> StreamSource:
+        check_stream_name(name)
+        return StreamSource(self._client, self._store, self.id, self.tenant, name)
+
+    def streams(self) -> dict[str, int]:
+        """Return the names of the job's streams, each with its number of items."""
+        found = self._client.store(self._store).stream_names(self.id, tenant=self.tenant)
+        if not found and (kept := self._kept()) is not None:
+            return dict(Counter(entry.name for entry in read_streams(kept)))
+        return found
+
+    astreams = async_twin(streams)
+
     def on_progress(self, callback: Callable[[Job[R]], object]) -> Subscription:
         """Call ``callback`` in a client thread at each change of the job.
 
@@ -295,6 +330,28 @@ class Job(KnownJob[R]):
         return sorted(found, key=lambda execution: execution.number, reverse=True)
 
     aexecutions = async_twin(executions)
+
+    def steps(self) -> list[StepView]:
+        """Return the recorded steps of a durable function, by name; none if the job is archived."""
+        return step_views(self._client.store(self._store).checkpoints(self.id, tenant=self.tenant))
+
+    asteps = async_twin(steps)
+
+    def stages(self) -> list[Stage]:
+        """Return the stages of the job with their states and times, the declared ones of its task in order."""
+        options = self._client.registry.get(self.task).options if self.task in self._client.registry else None
+        declared = () if options is None else options.stages
+        if self.archived_at is not None:
+            lines = self.logs()
+        else:
+            page = self._client.store(self._store).logs(
+                self.id, tenant=self.tenant, before=_END, limit=_STAGE_LINES
+            )
+            lines = [entry for _, entry in page]
+        recorded = [step.name for step in self.steps()] if lines and declared else []
+        return stages(lines, self.executions(), declared, recorded)
+
+    astages = async_twin(stages)
 
     def logs(self, *, level: str | None = None) -> list[LogEntry]:
         """Return the job's log lines in order; with ``level``, only lines of that level and above."""
@@ -463,9 +520,12 @@ class Job(KnownJob[R]):
         store = self._client.store(self._store)
         with store.transaction():
             if not store.delete([self.id], tenant=self.tenant):
-                raise IllegalTransition(
-                    f"cannot delete job {self.id}: it is {self.status}; cancel it first", id=self.id
+                why = (
+                    "its flow, or a job that needs it, has not ended"
+                    if self.ended
+                    else f"it is {self.status}"
                 )
+                raise IllegalTransition(f"cannot delete job {self.id}: {why}; cancel it first", id=self.id)
             self._note("job.deleted", None)
         self._client.publish_acts("job.deleted", [self._row])
 
@@ -477,7 +537,7 @@ class Job(KnownJob[R]):
         for _ in range(10):
             self.refresh()
             self._refuse_archived(action.value.replace("_", " "))
-            wanted = move(self._row, action, reason, delay)
+            wanted = move(self._row, action, reason, delay, by=who())
             with store.transaction():
                 # Move only from the state that was read, because the audit records it as the state before.
                 done = store.move([replace(wanted, expect=frozenset({self._row.state}))])
@@ -497,7 +557,7 @@ class Job(KnownJob[R]):
         if found.state is not JobState.REVIEW_NEEDED or found.result is None or found.task not in registry:
             return
         try:
-            registry.get(found.task).result.load(self._read(found.result))
+            registry.get(found.task).result.load(self._read(found.result), self.id)
         except BadArguments as error:
             raise BadArguments(
                 f"job {self.id} cannot be approved: {error}; reject it, or run it again with rerun()",

@@ -249,5 +249,5 @@ class KnownJob(Generic[R]):
     def _decoded(self) -> Any:
         result = None if self._row.result is None else self._read(self._row.result)
         if self._row.task in self._client.registry:
-            return self._client.registry.get(self._row.task).result.load(result)
+            return self._client.registry.get(self._row.task).result.load(result, self.id)
         return None if result is None else json.loads(result)

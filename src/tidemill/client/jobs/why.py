@@ -17,10 +17,12 @@ from tidemill.domain.archive_totals import LEASE as ARCHIVE
 from tidemill.domain.breaker import BreakerPhase, phase_at, read
 from tidemill.domain.cluster import Worker, WorkerState, holder_of
 from tidemill.domain.filters import JobFilter, Sort
+from tidemill.domain.flow_states import SKIP_REASON, SKIPPED, node_label
 from tidemill.domain.job import JobRow
 from tidemill.domain.limits import LimitKind, Rule, Rules, Use, opens_at, room, rule_of
 from tidemill.domain.misfits import is_misfit
 from tidemill.domain.records import Pause, PauseKind, Setting
+from tidemill.domain.signals import QUESTION
 from tidemill.domain.states import ENDED, HELD, JobState
 from tidemill.stores.base import Store
 
@@ -160,6 +162,14 @@ def _explain(store: Store, job: JobRow, now: datetime) -> list[Reason]:
         ),
         None,
     )
+    if job.state is JobState.WAITING:
+        needs = list(_message_reasons(store, job, now))
+        from tidemill.client.flows.why import flow_reasons  # few jobs wait for others
+
+        needs += [Reason(*found) for found in flow_reasons(store, job, now)]
+        if needs:
+            around = WhyInput(workers, store.pauses(), reclaimer=reclaimer, switched_off=off)
+            return needs + [found for found in reasons(job, around, now) if found.code != "waiting"]
     if job.state is not JobState.PENDING:
         around = WhyInput(workers, store.pauses(), reclaimer=reclaimer, switched_off=off)
         return reasons(job, around, now)
@@ -211,6 +221,8 @@ def _ended(job: JobRow, now: datetime) -> Reason:
     when = "" if job.finished_at is None else f" {_long(now - job.finished_at)} ago"
     why = f": {job.reason}" if job.reason and job.reason != job.state else ""
     attempts = "1 attempt" if job.max_attempts == 1 else f"{job.max_attempts} attempts"
+    if node_label(job) == SKIPPED and why.endswith(" is false"):
+        return Reason("condition_false", _stop(f"It was skipped{when}{why.replace(SKIP_REASON, '')}"))
     again = "" if job.state is JobState.COMPLETED else f" A retry starts over with {attempts}."
     return Reason("ended", _stop(f"It {_ENDS[job.state]}{when}{why}") + again)
 
@@ -319,6 +331,20 @@ def _waiting(job: JobRow, now: datetime) -> Iterator[Reason]:
     why = f": {job.reason}" if job.reason else ""
     until = f", until {at_text(job.run_at)} (in {_long(job.run_at - now)})" if job.run_at > now else ""
     yield Reason("waiting", _stop(f"It is suspended{until}{why}"))
+
+
+def _message_reasons(store: Store, job: JobRow, now: datetime) -> Iterator[Reason]:
+    """Yield what a suspended job waits for: signals, events, or the answer of a person."""
+    until = f" It continues without it in {_long(job.run_at - now)}." if job.run_at > now else ""
+    for wait in store.waits([job.id], tenant=job.tenant):
+        if wait.event:
+            match = f" that matches {wait.match}" if wait.match else ""
+            yield Reason("waits_for_event", f"It waits for an event {wait.name}{match}.{until}")
+        elif wait.name.startswith(QUESTION):
+            asked = wait.name.removeprefix(QUESTION)
+            yield Reason("waits_for_answer", f"It waits for a person to answer {asked}.{until}")
+        else:
+            yield Reason("waits_for_signal", f"It waits for a signal {wait.name}.{until}")
 
 
 def _paused(job: JobRow, pauses: Sequence[Pause], now: datetime) -> Iterator[Reason]:

@@ -33,13 +33,20 @@ from tidemill.client.own_connection.sansio import (
     ConnectionWrite,
     EnqueueWrite,
     PendingOutput,
+    SignalWrite,
+    StartWrite,
+    StepWrite,
     SyncAdapter,
     Talk,
     adrive,
     drive,
     elsewhere,
 )
+from tidemill.domain.flow_plan import FlowPlan
+from tidemill.domain.graph import Started, StepRecord
 from tidemill.domain.job import Enqueued, Finish, NewJob
+from tidemill.domain.records import AuditEntry
+from tidemill.domain.signals import NewSignal, Posted
 from tidemill.errors import (
     JobExists,
     SchemaOutdated,
@@ -124,9 +131,9 @@ def enqueue_on(
     """
     if not jobs:
         return []
-    kept = _checked(store, jobs)
+    checked = _checked(store, jobs)
     host = _plain_host(connection)
-    return drive(_conversation(host, kept, EnqueueWrite(jobs, by), now), host)
+    return drive(_conversation(host, checked, EnqueueWrite(jobs, by), now), host)
 
 
 async def aenqueue_on(
@@ -140,23 +147,67 @@ async def aenqueue_on(
     """Asynchronous twin of ``enqueue_on``."""
     if not jobs:
         return []
-    kept = _checked(store, jobs)
+    checked = _checked(store, jobs)
     host = await _async_host(connection)
-    return await adrive(_conversation(host, kept, EnqueueWrite(jobs, by), now), host)
+    return await adrive(_conversation(host, checked, EnqueueWrite(jobs, by), now), host)
+
+
+def start_on(
+    connection: object,
+    store: Store,
+    made: FlowPlan,
+    entries: Sequence[AuditEntry],
+    *,
+    now: datetime | None = None,
+) -> Started:
+    """Start a flow inside the transaction that is open on the user's own connection, with its audit entries."""
+    kept = _checked(store, made.jobs)
+    host = _plain_host(connection)
+    return drive(_conversation(host, kept, StartWrite(made, entries), now), host)
+
+
+async def astart_on(
+    connection: object,
+    store: Store,
+    made: FlowPlan,
+    entries: Sequence[AuditEntry],
+    *,
+    now: datetime | None = None,
+) -> Started:
+    """Asynchronous twin of ``start_on``."""
+    kept = _checked(store, made.jobs)
+    host = await _async_host(connection)
+    return await adrive(_conversation(host, kept, StartWrite(made, entries), now), host)
 
 
 def finish_on(connection: object, store: Store, finish: Finish, words: PendingOutput) -> bool:
     """Complete a held job inside the user's transaction; return False, writing nothing, if it is no longer held."""
-    kept = _checked(store, finish.then)
+    checked = _checked(store, finish.then)
     host = _plain_host(connection)
-    return drive(_conversation(host, kept, CompletionWrite(finish, words), None), host)
+    return drive(_conversation(host, checked, CompletionWrite(finish, words), None), host)
 
 
 async def afinish_on(connection: object, store: Store, finish: Finish, words: PendingOutput) -> bool:
     """Asynchronous twin of ``finish_on``."""
-    kept = _checked(store, finish.then)
+    checked = _checked(store, finish.then)
     host = await _async_host(connection)
-    return await adrive(_conversation(host, kept, CompletionWrite(finish, words), None), host)
+    return await adrive(_conversation(host, checked, CompletionWrite(finish, words), None), host)
+
+
+def signal_on(connection: object, store: Store, signal: NewSignal, *, now: datetime | None = None) -> Posted:
+    """Post a signal inside the user's transaction; it exists once the user commits."""
+    checked = _checked(store, ())
+    host = _plain_host(connection)
+    return drive(_conversation(host, checked, SignalWrite(signal), now), host)[0]
+
+
+async def asignal_on(
+    connection: object, store: Store, signal: NewSignal, *, now: datetime | None = None
+) -> Posted:
+    """Asynchronous twin of ``signal_on``."""
+    checked = _checked(store, ())
+    host = await _async_host(connection)
+    return (await adrive(_conversation(host, checked, SignalWrite(signal), now), host))[0]
 
 
 def _checked(store: Store, jobs: Sequence[NewJob]) -> SqlStore:
@@ -208,7 +259,9 @@ def _plain_host(given: Any) -> SyncAdapter:
         case "django":
             return DjangoAdapter(given)
         case _ if _kind(given, _ASYNC) is not None:
-            raise UsageError(f"{_name(given)} is asynchronous; use aenqueue or acomplete, and await it")
+            raise UsageError(
+                f"{_name(given)} is asynchronous; use aenqueue, astart or acomplete, and await it"
+            )
         case _:
             raise _unknown(given)
 
@@ -223,10 +276,12 @@ async def _async_host(given: Any) -> AsyncAdapter:
             return await async_host(given)
         case _ if isinstance(given, str) or _kind(given, _PLAIN) == "django":
             raise UsageError(
-                "Django's connections are not asynchronous; use enqueue or complete, inside sync_to_async with the transaction"
+                "Django's connections are not asynchronous; use enqueue, start or complete, inside sync_to_async with the transaction"
             )
         case _ if _kind(given, _PLAIN) is not None:
-            raise UsageError(f"{_name(given)} is not asynchronous; use enqueue or complete, without await")
+            raise UsageError(
+                f"{_name(given)} is not asynchronous; use enqueue, start or complete, without await"
+            )
         case _:
             raise _unknown(given)
 
@@ -234,9 +289,9 @@ async def _async_host(given: Any) -> AsyncAdapter:
 def _kind(given: object, kinds: dict[tuple[str, str], str]) -> str | None:
     """Return the kind of a connection, found by the names of its class and base classes."""
     for cls in type(given).__mro__:
-        found = kinds.get((cls.__module__.partition(".")[0], cls.__name__))
-        if found is not None:
-            return found
+        kind = kinds.get((cls.__module__.partition(".")[0], cls.__name__))
+        if kind is not None:
+            return kind
     return None
 
 
@@ -324,3 +379,14 @@ class OwnConnections:
     async def afinish(self, connection: object, finish: Finish, words: PendingOutput) -> bool:
         """Asynchronous twin of ``finish``."""
         return await afinish_on(connection, self._store(), finish, words)
+
+    def record_steps(self, connection: object, records: Sequence[StepRecord]) -> bool:
+        """Record steps of a held job inside the user's transaction; return False if the job is no longer held."""
+        host, checked = _plain_host(connection), _checked(self._store(), ())
+        return drive(_conversation(host, checked, StepWrite(records), None), host)
+
+    async def arecord_steps(self, connection: object, records: Sequence[StepRecord]) -> bool:
+        """Asynchronous twin of ``record_steps``."""
+        checked = _checked(self._store(), ())
+        host = await _async_host(connection)
+        return await adrive(_conversation(host, checked, StepWrite(records), None), host)

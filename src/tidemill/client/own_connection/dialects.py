@@ -11,8 +11,9 @@ they poll the file. To wake them sooner, call ``store.notify`` after the commit.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
@@ -23,6 +24,7 @@ from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
 from tidemill.client.own_connection.sansio import (
+    Acted,
     Adapter,
     ConnectionWrite,
     Identity,
@@ -37,7 +39,7 @@ from tidemill.client.own_connection.sansio import (
 )
 from tidemill.domain.job import NewJob
 from tidemill.errors import JobExists, SchemaOutdated, StoreBusy
-from tidemill.stores.sql.driver import QueryCall, Row
+from tidemill.stores.sql.driver import QueryCall, Row, Takes
 from tidemill.stores.sql.named_queries import load
 from tidemill.stores.sql.sqlite.connection import split
 from tidemill.stores.sql.sqlite.statements import Statements
@@ -83,11 +85,14 @@ class QueryTexts:
         sql = _NOW.sub("statement_timestamp()", statement.sql)
         if self._style == "packed":
             return UserStatement(sql, statement.bind(takes, items))
-        values: dict[str, Any] = {column: takes.get(column) for column, _ in statement.takes}
+        values: dict[str, Any] = {
+            column: _as_text(takes.get(column)) if kind in ("uuid", "uuids") else takes.get(column)
+            for column, kind in statement.takes
+        }
         for column, kind in statement.items:
             given: Sequence[Any] = (items or {})[column]
             if kind == "uuid":  # every driver accepts an id as text, but not every driver accepts a UUID
-                values[column] = [str(id) for id in given]
+                values[column] = _as_text(given)
             elif kind == "interval":
                 values[column] = [None if span is None else span // _MICROSECOND for span in given]
                 sql = sql.replace(f"%({column})s::interval[]", _SPANS.format(column))
@@ -111,6 +116,13 @@ def _numbered(sql: str) -> tuple[str, tuple[str, ...]]:
     order = tuple(dict.fromkeys(_PARAMETER.findall(sql)))
     places = {column: f"${place}" for place, column in enumerate(order, start=1)}
     return _PARAMETER.sub(lambda match: places[match[1]], sql).replace("%%", "%"), order
+
+
+def _as_text(value: Any) -> Any:
+    """An id, or a list of ids, as text."""
+    if value is None or isinstance(value, UUID):
+        return value and str(value)
+    return [id and str(id) for id in value]
 
 
 phrasebook = lru_cache(QueryTexts)
@@ -138,14 +150,14 @@ def converse_postgres(
         return [_plain_ids(row, kinds) for row in rows]
 
     yield from work.before("postgres")
-    answer = yield from _all_or_none(work, rehearsed(work, now, run))
-    topics = work.topics(answer)
+    answer, notified = yield from _all_or_none(work, rehearsed(work, now, run, store.subscriptions))
+    topics = work.topics(answer) | notified
     if topics and settings.notify:
         yield from _wake(book, f"{settings.schema}_wake", topics)
     return answer
 
 
-def _all_or_none(work: ConnectionWrite[T], writing: Talk[T]) -> Talk[T]:
+def _all_or_none(work: ConnectionWrite[T], writing: Talk[Acted[T]]) -> Talk[Acted[T]]:
     """Run a batch that may need a second statement inside a savepoint, and undo the first if the second is given up.
 
     A database error needs no undo, because it aborts the user's transaction.
@@ -210,7 +222,7 @@ def _look(book: QueryTexts, schema: str) -> Talk[Identity]:
 
 # SQLite ------------------------------------------------------------------------------------------------------------------
 
-_UNHEX = re.compile(r"unhex\((replace\(json_extract\(\w+, '\$\.\w+'\), '-', ''\))\)")
+_UNHEX = re.compile(r"\bunhex\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)")
 _UNHEXED = r"(select data from temp.tidemill_unhexed where hex = \1)"
 _TABLE = re.compile(r"create temp table if not exists (\w+)")
 
@@ -272,10 +284,15 @@ def converse_sqlite(
         name, takes, items, flags = call
         program = statements().get(name, takes, flags)
         rows: list[Row] = []
+        yield from translate(_taken_ids(takes))
         for sql, many, values in program.bind(takes, items, lambda: at):
             rows = yield say(_UNHEX.sub(_UNHEXED, sql), values, many=many)
         kinds = [kind for _, kind in load("sqlite")[name].gives]
         return program.decode([_decoded(row, kinds) for row in rows]) if rows else []
+
+    def translate(ids: Iterable[UUID]) -> Talk[None]:
+        if pairs := [(id.hex, id.bytes) for id in ids]:
+            yield say("insert or ignore into temp.tidemill_unhexed values (?, ?)", pairs, many=True)
 
     at: Any = now
     yield from look_for_tables(host, store)
@@ -294,9 +311,8 @@ def converse_sqlite(
     yield say("delete from temp.tidemill_unhexed")
     yield say(f"savepoint {_SAVEPOINT}")
     try:
-        if ids := list(_ids(work.jobs)):
-            yield say("insert or ignore into temp.tidemill_unhexed values (?, ?)", ids, many=True)
-        answer = yield from rehearsed(work, at, run)
+        yield from translate(_ids(work.jobs))
+        answer, _ = yield from rehearsed(work, at, run, store.subscriptions)
     except GeneratorExit:
         raise
     except BaseException:
@@ -350,8 +366,19 @@ def _decoded(row: Row, kinds: Sequence[str]) -> Row:
     )
 
 
-def _ids(jobs: Sequence[NewJob]) -> Iterator[tuple[str, bytes]]:
+def _ids(jobs: Sequence[NewJob]) -> Iterator[UUID]:
+    """The ids in the details of jobs, which are stored as text first."""
     for job in jobs:
-        for id in (job.details.parent_id, job.details.definition_id, job.details.schedule_id):
+        of = job.details
+        for id in (of.parent_id, of.definition_id, of.schedule_id, of.flow_id, of.group_id):
             if id is not None:
-                yield id.hex, id.bytes
+                yield id
+
+
+def _taken_ids(takes: Takes) -> Iterator[UUID]:
+    """The ids in the lists that a statement takes."""
+    for name, value in takes.items():
+        if name == "pairs" and isinstance(value, str):
+            yield from (UUID(id) for id, _ in json.loads(value))
+        elif isinstance(value, Collection) and not isinstance(value, str):
+            yield from (id for id in value if isinstance(id, UUID))

@@ -16,15 +16,25 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from tidemill.client.access import enqueued_entries
+from tidemill.domain.flow_plan import FlowPlan
+from tidemill.domain.graph import Started, StepRecord
 from tidemill.domain.job import Enqueued, Finish, LogEntry, NewJob, ProgressReport
 from tidemill.domain.large_values import SpilledText
+from tidemill.domain.records import AuditEntry
+from tidemill.domain.signals import NewSignal, Posted
+from tidemill.domain.streams import StreamEntry
+from tidemill.domain.subscriptions import StoredSubscription
 from tidemill.errors import UsageError
 from tidemill.stores.large_values import store_job_value, store_value
 from tidemill.stores.sql.blobs import SqlBlobs
 from tidemill.stores.sql.driver import Driver, Items, QueryCall, Row, Takes
+from tidemill.stores.sql.flows import SqlFlows
 from tidemill.stores.sql.lifecycle import SqlLifecycle
 from tidemill.stores.sql.records import SqlRecords
+from tidemill.stores.sql.signals import write_signals
+from tidemill.stores.sql.steps import SqlSteps
 from tidemill.stores.sql.store import SqlStore
+from tidemill.stores.sql.streams import SqlStreams
 
 T = TypeVar("T")
 
@@ -143,11 +153,18 @@ class _RecordedAnswers:
         return nullcontext()  # the user's own transaction surrounds everything
 
 
-class Replay(SqlLifecycle, SqlRecords, SqlBlobs):
+class Replay(SqlLifecycle, SqlFlows, SqlRecords, SqlBlobs, SqlSteps, SqlStreams):
     """The SQL store's own methods, as far as they need only ``run`` and ``transaction`` of a driver."""
 
-    def __init__(self, answers: Sequence[list[Row]]) -> None:
-        self._db = cast(Driver, _RecordedAnswers(answers))
+    def __init__(
+        self, answers: Sequence[list[Row]], subscriptions: tuple[StoredSubscription, ...] = ()
+    ) -> None:
+        self.subscriptions = subscriptions
+        self._db = self.driver = cast(Driver, _RecordedAnswers(answers))
+        self.notified: set[str] = set()  #: topics to notify when the user's transaction commits
+
+    def notify(self, topics: Iterable[str]) -> None:
+        self.notified.update(topics)
 
 
 class ConnectionWrite(Generic[T]):
@@ -176,25 +193,52 @@ class ConnectionWrite(Generic[T]):
         raise NotImplementedError
 
 
-def rehearsed(work: ConnectionWrite[T], now: datetime | None, run: Run) -> Talk[T]:
+Acted = tuple[T, set[str]]
+"""The result of a write, and the topics that the store's methods notified."""
+
+
+def rehearsed(
+    work: ConnectionWrite[T],
+    now: datetime | None,
+    run: Run,
+    subscriptions: tuple[StoredSubscription, ...] = (),
+) -> Talk[Acted[T]]:
     """Run the store's methods through ``run`` by replaying them with the results so far, once for each new result."""
     answers: list[list[Row]] = []
     while True:
+        rehearsal = Replay(answers, subscriptions)
         try:
-            return work.act(Replay(answers), now)
+            return work.act(rehearsal, now), rehearsal.notified
         except _NextStatement as asks:
             call = asks.call
         answers.append((yield from run(call)))
 
 
+class UnwrittenOutput(Protocol):
+    """A copy of the output of the running job that the worker has not written yet."""
+
+    @property
+    def lines(self) -> Sequence[LogEntry]: ...
+
+    @property
+    def reports(self) -> Sequence[ProgressReport]: ...
+
+    @property
+    def items(self) -> Sequence[StreamEntry]: ...
+
+
 class PendingOutput(Protocol):
-    """Log lines and progress of the running job that the worker has not written yet."""
+    """Log lines, progress and stream items of the running job that the worker has not written yet."""
 
     def flush(self) -> None:
         """Write them now, outside the user's transaction."""
 
-    def unwritten(self) -> tuple[Sequence[LogEntry], Sequence[ProgressReport]]:
+    def unwritten(self) -> UnwrittenOutput:
         """Return a copy of them."""
+
+
+_COUNT_TABLES = ("tidemill_due", "tidemill_reopened")
+"""Temporary tables of the statements that count ends."""
 
 
 class EnqueueWrite(ConnectionWrite[list[Enqueued]]):
@@ -221,11 +265,38 @@ class EnqueueWrite(ConnectionWrite[list[Enqueued]]):
         )
 
 
+class StartWrite(ConnectionWrite[Started]):
+    """Starts a flow."""
+
+    tables = (*EnqueueWrite.tables, *_COUNT_TABLES)
+
+    def __init__(self, made: FlowPlan, entries: Sequence[AuditEntry]) -> None:
+        super().__init__(made.jobs)
+        self._made, self._entries = made, entries
+
+    @property
+    def in_rounds(self) -> bool:
+        return True
+
+    def act(self, rehearsal: Replay, now: datetime | None) -> Started:
+        made = self._made
+        started = rehearsal.start_flow(made.groups, made.jobs, made.edges, made.joins, now=now)
+        if started.created:
+            for job in made.jobs:
+                store_job_value(rehearsal, job, now=now)
+            rehearsal.record(self._entries, now=now)
+        return started
+
+    def topics(self, answer: Started) -> frozenset[str]:
+        return frozenset(f"ready:{job.queue}" for job in self.jobs if answer.created and job.waiting is None)
+
+
 class CompletionWrite(ConnectionWrite[bool]):
     """Completes a held job, with its log lines and follow-up jobs; the result is False if the job is no longer held."""
 
     tables = (
         *EnqueueWrite.tables,
+        *_COUNT_TABLES,
         "tidemill_item_finish",
         "tidemill_gone",
         "tidemill_held",
@@ -236,7 +307,7 @@ class CompletionWrite(ConnectionWrite[bool]):
     def __init__(self, finish: Finish, words: PendingOutput) -> None:
         super().__init__(finish.then)
         self._finish, self._words = finish, words
-        self._unwritten: tuple[Sequence[LogEntry], Sequence[ProgressReport]] = (), ()
+        self._unwritten: UnwrittenOutput | None = None
 
     @property
     def in_rounds(self) -> bool:
@@ -251,9 +322,10 @@ class CompletionWrite(ConnectionWrite[bool]):
             yield StoreCall(self._words.flush)
 
     def act(self, rehearsal: Replay, now: datetime | None) -> bool:
-        entries, reports = self._unwritten
-        rehearsal.log(entries)
-        rehearsal.report(reports, now=now)
+        if self._unwritten is not None:
+            rehearsal.log(self._unwritten.lines)
+            rehearsal.report(self._unwritten.reports, now=now)
+            rehearsal.write_streams(self._unwritten.items)
         lost = rehearsal.finish([self._finish], now=now)
         value = self._finish.result
         if not lost and isinstance(value, SpilledText):
@@ -265,6 +337,38 @@ class CompletionWrite(ConnectionWrite[bool]):
             return frozenset()
         later = {"scheduled" if job.run_at or job.delay else f"ready:{job.queue}" for job in self.jobs}
         return frozenset({"ended", *later})
+
+
+class SignalWrite(ConnectionWrite[list[Posted]]):
+    """Posts a signal to a job. The leader wakes the job after the commit."""
+
+    tables = ("tidemill_item_signal",)
+
+    def __init__(self, signal: NewSignal) -> None:
+        super().__init__(())
+        self._signal = signal
+
+    def act(self, rehearsal: Replay, now: datetime | None) -> list[Posted]:
+        return write_signals(rehearsal.driver, [self._signal], now)
+
+    def topics(self, answer: list[Posted]) -> frozenset[str]:
+        return frozenset({"signals"} if Posted.ACCEPTED in answer else ())
+
+
+class StepWrite(ConnectionWrite[bool]):
+    """Records a step of a held job; the result is False if the job is no longer held."""
+
+    tables = ("tidemill_lost",)
+
+    def __init__(self, records: Sequence[StepRecord]) -> None:
+        super().__init__(())
+        self._records = records
+
+    def act(self, rehearsal: Replay, now: datetime | None) -> bool:
+        return not rehearsal.record_steps(self._records, now=now)
+
+    def topics(self, answer: bool) -> frozenset[str]:
+        return frozenset()
 
 
 Identity = tuple[str, str]

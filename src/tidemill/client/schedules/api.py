@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from tidemill.client._base import async_twin
@@ -27,17 +27,23 @@ from tidemill.client.schedules.schedule import (
     trigger_refusal,
 )
 from tidemill.client.stats.loads import is_living
+from tidemill.delivery.heartbeats import subscribe_heartbeats
 from tidemill.domain.bounds import check_text
 from tidemill.domain.cluster import is_active
 from tidemill.domain.job import Enqueued, NewJob
 from tidemill.domain.job_requests import TaskData
-from tidemill.domain.schedule_fires import SHORTEST_LIFE, addressed, fire_job, read_rules, refuses
+from tidemill.domain.reactions import cycle_of, reactions, waiting_words
+from tidemill.domain.schedule_fires import SHORTEST_LIFE, addressed, broken, fire_job, read_rules, refuses
 from tidemill.domain.schedule_rules import Misfire, Overlap
 from tidemill.domain.schedules import CLUSTER_KEY, Definition, Fired, ScheduleRow, Scope, Source, runner_place
 from tidemill.domain.triggers.base import Trigger
+from tidemill.domain.triggers.reactive import ReactiveTrigger, SourceKind, sources_of
 from tidemill.errors import BadSchedule, ScheduleExists, ScheduleNotFound
 from tidemill.ids import new_id
 from tidemill.tasks.options import check_name
+
+if TYPE_CHECKING:
+    from tidemill.stores.base import Store
 
 TOPICS = ("schedules",)
 REMOVED = "removed from the code"
@@ -108,6 +114,10 @@ class Schedules(TenantApi):
         row = self._row(key, tenant)
         return self._store.fires(row.id, tenant=row.tenant, limit=limit, before=before)
 
+    def why(self, key: str | UUID, *, tenant: str | None = None) -> str:
+        """Tell what a schedule waits for, in words: its next fire, a definition or an event."""
+        return _waits_for(self._store, self._row(key, tenant), self._client.clock.now())
+
     # Writing -----------------------------------------------------------------------------------------------------------
 
     def add(
@@ -120,7 +130,7 @@ class Schedules(TenantApi):
         args: Mapping[str, Any] | None = None,
         timezone: str = "UTC",
         misfire: Misfire = "once",
-        overlap: Overlap = "skip",
+        overlap: Overlap | None = None,
         calendar: Any = None,
         exclude: Any = None,
         scope: str | None = None,
@@ -152,7 +162,9 @@ class Schedules(TenantApi):
 
     def _add(self, row: ScheduleRow) -> Schedule:
         key = row.key
+        _refuse_cycle(self._store, row)
         with self._store.transaction():
+            subscribe_heartbeats(self._store, row, self._pin)
             if self._store.put_schedules([row], now=self._pin):
                 raise ScheduleExists(
                     f"tenant {row.tenant} has a schedule {key!r} already; update it, or choose another key",
@@ -173,13 +185,16 @@ class Schedules(TenantApi):
         declared = self._client.registry.get(str(name))
         whose = definition.tenant if definition is not None else self._tenant(tenant)
         check_name("tenant", whose)
+        trigger = as_trigger(trigger)
         if options.get("scope") is None:
-            options["scope"] = declared.options.scope
+            # A task of every node runs once per event.
+            reacts = isinstance(trigger, ReactiveTrigger)
+            options["scope"] = Scope.CLUSTER if reacts else declared.options.scope
         base = ScheduleRow(
             id=new_id(),
             key=key,
             task=declared.name,
-            trigger=as_trigger(trigger).to_data(),
+            trigger=trigger.to_data(),
             tenant=whose,
             definition_id=None if definition is None else definition.id,
         )
@@ -196,7 +211,9 @@ class Schedules(TenantApi):
         declared = self._client.registry.get(row.task)
         now = self._client.clock.now()
         changed = ruled(row, changes, declared, self._definition(row), now, self._client.limits)
+        _refuse_cycle(self._store, changed)
         with self._store.transaction():
+            subscribe_heartbeats(self._store, changed, self._pin)
             if self._store.put_schedules([changed], now=self._pin):
                 raise ScheduleExists(
                     f"schedule {row.key!r} was changed in the meantime; reload it and try again",
@@ -343,6 +360,8 @@ class Schedules(TenantApi):
             raise BadSchedule(f"end: {end.isoformat()} is before {start.isoformat()}", field="end")
         if end > self._client.clock.now():
             raise BadSchedule(f"end: {end.isoformat()} has not passed yet", field="end")
+        if sources_of(row.trigger):
+            raise BadSchedule("trigger: After and On have no fires to make up for", field="trigger")
         if row.scope is not Scope.CLUSTER:
             raise BadSchedule(
                 "scope: the fires of a schedule of every node or runner cannot be backfilled", field="scope"
@@ -426,6 +445,7 @@ class Schedules(TenantApi):
     aget = async_twin(get)
     alist = async_twin(list)  # noqa: A003  (the method above)
     apreview = async_twin(preview)
+    awhy = async_twin(why)
     afires = async_twin(fires)
     aadd = async_twin(add)
     aupdate = async_twin(update)
@@ -434,3 +454,44 @@ class Schedules(TenantApi):
     aremove = async_twin(remove)
     atrigger = async_twin(trigger)
     abackfill = async_twin(backfill)
+
+
+def _refuse_cycle(store: Store, row: ScheduleRow) -> None:
+    """Refuse a schedule of a definition that would run after itself, directly or through other definitions."""
+    if row.definition_id is None or not _needs(row):
+        return
+    keys = {definition.id: definition.key for definition in store.definitions(tenant=row.tenant)}
+    edges: dict[str, set[str]] = {}
+    for other in [*store.schedules(tenant=row.tenant), row]:
+        if other.definition_id in keys and (other.id != row.id or other is row):
+            edges.setdefault(keys[other.definition_id], set()).update(_needs(other))
+    own = keys.get(row.definition_id)
+    if own is not None and (cycle := cycle_of(edges, own)):
+        raise BadSchedule(
+            f"trigger: definition {own!r} would run after itself: {' after '.join(cycle)}",
+            field="trigger",
+        )
+
+
+def _needs(row: ScheduleRow) -> list[str]:
+    return [source.name for source in sources_of(row.trigger) if source.kind is SourceKind.DEFINITION]
+
+
+def _waits_for(store: Store, row: ScheduleRow, now: datetime) -> str:
+    """The awaited events of a schedule in words."""
+    if (fault := broken(row)) is not None:
+        return f"does not fire, because its rule cannot be read: {fault}"
+    if not row.enabled:
+        return f"is paused: {row.note}" if row.note else "is paused"
+    rules = read_rules(row)
+    if not isinstance(rules.trigger, ReactiveTrigger):
+        following = row.next_fire_at
+        return "never fires by itself" if following is None else f"waits for {following.isoformat()}"
+    found = reactions(rules.trigger, store.occurrences([row.id]), row.since_at, now, rules.zone)
+    if found.fires:
+        return f"fires at once: {len(found.fires)} fires are due"
+    names = _needs(row)
+    existing = (
+        [definition.key for definition in store.definitions(tenant=row.tenant, keys=names)] if names else []
+    )
+    return waiting_words(rules.trigger, found.held, existing, row.last_fire_at)

@@ -19,6 +19,7 @@ from tidemill.client.access import named, note
 from tidemill.client.core import Client
 from tidemill.client.schedules.api import REMOVED, TOPICS, Schedules
 from tidemill.client.schedules.schedule import dated, same_rules, schedule_changes
+from tidemill.delivery.heartbeats import subscribe_heartbeats
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.releases import (
     CONFIRM,
@@ -158,10 +159,10 @@ class Declarations:
         finally:
             self._all, self._stale, self._recorded, self._warned, self._warned_of_limits = kept
 
-    def reconcile_changes(self, app: str | None, deployment: Callable[[], Deployment]) -> None:
+    def reconcile_changes(self, app: Callable[[], str | None], deployment: Callable[[], Deployment]) -> None:
         """Reconcile if a schedule was declared since the last reconciliation."""
         if self._stale and self._declared:
-            self.reconcile(app, deployment())
+            self.reconcile(app(), deployment())
 
     def reconcile(self, app: str | None, deployment: Deployment, *, force: bool = False) -> Reconciled:
         """Add new schedules, update changed ones, and disable those that this app's code no longer declares.
@@ -304,6 +305,8 @@ class Declarations:
             if record is not None and not store.put_release(record, now=pin):
                 raise _Overtaken
             lost = store.put_schedules([*plan.added, *plan.updated], now=pin)
+            for written in (*plan.added, *plan.updated):
+                subscribe_heartbeats(store, written, pin)
             stopped = store.enable_schedules(
                 [row.id for row in plan.gone], tenant=ALL_TENANTS, enabled=False, note=REMOVED, now=pin
             )

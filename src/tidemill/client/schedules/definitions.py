@@ -16,24 +16,31 @@ from tidemill.client.enqueue.limit_cache import drop_rule
 from tidemill.client.enqueue.writes import insert_new
 from tidemill.client.jobs.handle import Job
 from tidemill.client.schedules.schedule import (
+    HEARTBEAT,
     RULES,
     check_key,
     definition_changes,
     definition_refusal,
-    encoded,
     read_job_options,
+    sealed_call,
+    sealed_parameters,
     taken_error,
     task_data_of,
 )
+from tidemill.delivery.notice_duty import KEPT, definition_subscription
 from tidemill.domain.bounds import check_text, text_flaw
+from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Enqueued, NewJob
 from tidemill.domain.job_requests import request
 from tidemill.domain.limits import LimitKind, Rule
+from tidemill.domain.masks import HIDDEN
+from tidemill.domain.notices import read_notifications
 from tidemill.domain.schedule_fires import definition_limit, limited, refuses
 from tidemill.domain.schedules import Definition, DefinitionVersion
-from tidemill.errors import BadArguments, BadSchedule, DefinitionExists, DefinitionNotFound
+from tidemill.errors import BadArguments, BadSchedule, BadSettings, DefinitionExists, DefinitionNotFound
 from tidemill.ids import new_id
 from tidemill.tasks.limits import called_names
+from tidemill.tasks.parameter_rows import ParameterRow, parameter_rows
 from tidemill.tasks.task import Declared
 
 DEFAULT_CONCURRENT = 1
@@ -43,7 +50,7 @@ _LONGEST = 200  # characters of a name, as in every store's table
 _OWN = ("max_concurrent", "on_busy")
 _ON_BUSY = ("queue", "refuse")
 
-OWN = ("args", "name", "owner", "max_concurrent", "on_busy")
+OWN = ("args", "name", "owner", "notifications", "max_concurrent", "on_busy")
 """Keywords of a definition other than the options of its jobs."""
 
 
@@ -59,6 +66,7 @@ class Definitions(TenantApi):
         args: Mapping[str, Any] | None = None,
         name: str | None = None,
         owner: str | None = None,
+        notifications: Mapping[str, Any] | None = None,
         version: int | None = None,
         by: str | None = None,
         tenant: str | None = None,
@@ -76,6 +84,9 @@ class Definitions(TenantApi):
         ``on_busy`` decides about a job above that limit. ``"queue"`` makes it wait; ``"refuse"``, for
         ``max_concurrent=1``, refuses a second job until the first one has ended.
 
+        ``notifications`` names the channels that receive notices about its jobs: ``{"failed": ["ops"]}``. ``owner`` is a person
+        or team of ``App(owners=…)``, who is notified of permanent failures.
+
         A new definition is stored where the jobs of its task go, or in ``store``.
         """
         check_key("definition", key)
@@ -88,36 +99,57 @@ class Definitions(TenantApi):
                 args=args,
                 name=name,
                 owner=owner,
+                notifications=notifications,
                 version=version,
                 by=by,
                 tenant=tenant,
                 **settings,
             )
-        found = self._living(key, whose)
-        if version is not None and version != (0 if found is None else found.version):
-            raise _changed(key, whose, found)
-        base = found or Definition(id=new_id(), key=key, task=_name(task), tenant=whose)
+        stored = self._living(key, whose)
+        if version is not None and version != (0 if stored is None else stored.version):
+            raise _changed(key, whose, stored)
+        base = stored or Definition(id=new_id(), key=key, task=_name(task), tenant=whose)
         if (
-            found is not None
+            stored is not None
             and task is not None
-            and self._client.registry.name_of(found.task) != _name(task)
+            and self._client.registry.name_of(stored.task) != _name(task)
         ):
             raise BadSchedule(
-                f"task: definition {key!r} is of task {found.task}; choose another key for {_name(task)}",
+                f"task: definition {key!r} is of task {stored.task}; choose another key for {_name(task)}",
                 field="task",
             )
         declared = self._client.registry.get(base.task)
         own = {name: settings.pop(name) for name in _OWN if name in settings}
-        if found is None:
+        if stored is None:
             own.setdefault("max_concurrent", DEFAULT_CONCURRENT)
         changes: dict[str, Any] = {"settings": {**base.settings, **_options(settings), **own}}
         _check_own(changes["settings"], declared)
-        if args is not None or found is None:
-            changes["args"] = encoded(declared, args or {}, self._client.limits)
+        if args is not None or stored is None:
+            changes["args"] = sealed_parameters(
+                declared, _unmasked(declared, args or {}, stored), self._client.limits, base.id
+            )
         for field, value in (("name", name), ("owner", owner)):
             if value is not None:
                 changes[field] = _words(field, value)
-        return self._put("saved", found, replace(base, **changes), by)
+        if notifications is not None:
+            changes["notifications"] = self._check_notifications(notifications)
+        return self._put("saved", stored, replace(base, **changes), by)
+
+    def _check_notifications(self, given: Mapping[str, Any]) -> dict[str, Sequence[str]]:
+        try:
+            found = read_notifications(given)
+        except BadSettings as error:
+            raise BadSchedule(error.message, field="notifications") from None
+        settings = self._client.delivery
+        known = {*settings.channels, *settings.owners}
+        unknown = sorted({name for names in found.values() for name in names} - known)
+        if unknown:
+            raise BadSchedule(
+                f"notifications: there is no channel {unknown[0]!r}; App(notify=…) and App(owners=…) have "
+                f"{', '.join(sorted(known)) or 'none'}",
+                field="notifications",
+            )
+        return dict(found)
 
     def _place_of(self, key: str, task: Any, tenant: str, store: str | None) -> str:
         """Return the store of a definition: the given one, the one that has it already, or that of its task."""
@@ -131,10 +163,15 @@ class Definitions(TenantApi):
     def get(self, key: str, *, tenant: str | None = None) -> Definition:
         """Return the definition with that key, or raise ``DefinitionNotFound``. Deleted definitions are not found."""
         whose = self._tenant(tenant)
-        found = self._living(key, whose)
-        if found is None:
+        definition = self._living(key, whose)
+        if definition is None:
             raise DefinitionNotFound(f"tenant {whose} has no definition {key!r}", key=key, tenant=whose)
-        return found
+        return definition
+
+    def parameters(self, key: str, *, tenant: str | None = None) -> Sequence[ParameterRow]:
+        """Return the parameters of the definition's task as rows, with the definition's values. Secrets are ``***``."""
+        definition = self.get(key, tenant=tenant)
+        return parameter_rows(self._client.registry.get(definition.task), definition.args)
 
     def list(
         self, *, task: Any = None, deleted: bool = False, tenant: str | None = None
@@ -145,8 +182,8 @@ class Definitions(TenantApi):
 
     def versions(self, key: str, *, tenant: str | None = None) -> Sequence[DefinitionVersion]:
         """Return every version of a definition, oldest first."""
-        found = self.get(key, tenant=tenant)
-        return self._store.definition_versions(found.id, tenant=found.tenant)
+        definition = self.get(key, tenant=tenant)
+        return self._store.definition_versions(definition.id, tenant=definition.tenant)
 
     def enable(self, key: str, *, tenant: str | None = None) -> Definition:
         """Let its schedules fire again, from now on."""
@@ -157,15 +194,17 @@ class Definitions(TenantApi):
         return self._enable(key, tenant, enabled=False)
 
     def _enable(self, key: str, tenant: str | None, *, enabled: bool) -> Definition:
-        found = self.get(key, tenant=tenant)
+        definition = self.get(key, tenant=tenant)
         with self._store.transaction():
             if self._store.enable_definitions(
-                [found.id], tenant=found.tenant, enabled=enabled, now=self._pin
+                [definition.id], tenant=definition.tenant, enabled=enabled, now=self._pin
             ):
                 verb = "enabled" if enabled else "disabled"
-                self._noted(verb, replace(found, enabled=not enabled), replace(found, enabled=enabled))
+                self._noted(
+                    verb, replace(definition, enabled=not enabled), replace(definition, enabled=enabled)
+                )
         self._tell(["schedules"])
-        return self.get(key, tenant=found.tenant)
+        return self.get(key, tenant=definition.tenant)
 
     def trigger(
         self,
@@ -180,36 +219,42 @@ class Definitions(TenantApi):
         Raises ``DefinitionDisabled`` if the definition is disabled, and ``DefinitionBusy`` if it refuses a second job
         while one has not ended. ``force`` enqueues the job in both cases, and the audit records it.
         """
-        found = self.get(key, tenant=tenant)
-        if not force and (refusal := definition_refusal(found)) is not None:
+        definition = self.get(key, tenant=tenant)
+        if not force and (refusal := definition_refusal(definition)) is not None:
             raise refusal
-        declared = self._client.registry.get(found.task)
-        merged = {**declared.arguments.load(found.args), **(args or {})}
+        declared = self._client.registry.get(definition.task)
+        merged = {
+            **declared.arguments.load(definition.args, definition.id, definition.id),
+            **(args or {}),
+        }
+        id = new_id()
         job = request(
-            new_id(),
-            found.task,
-            tenant=found.tenant,
-            task_data=task_data_of(self._client, found.task) or {},
-            layers=[found.settings],
-            args=encoded(declared, merged, self._client.limits),
+            id,
+            definition.task,
+            tenant=definition.tenant,
+            task_data=task_data_of(self._client, definition.task) or {},
+            layers=[definition.settings],
+            args=sealed_call(declared, merged, self._client.limits, id),
             run_at=None,
         )
-        details = replace(job.details, definition_id=found.id, definition_version=found.version)
+        details = replace(job.details, definition_id=definition.id, definition_version=definition.version)
         values = {**declared.arguments.defaults(), **json.loads(job.args)}
-        called = called_names(declared.options, found.tenant, lambda: values)
-        job = limited(job._replace(limits=tuple(sorted({*job.limits, *called})), details=details), found)
-        if force and refuses(found):
+        called = called_names(declared.options, definition.tenant, lambda: values)
+        job = limited(job._replace(limits=tuple(sorted({*job.limits, *called})), details=details), definition)
+        if force and refuses(definition):
             job = job._replace(unique=None)
 
         def write(jobs: Sequence[NewJob]) -> list[Enqueued]:
             with self._store.transaction():
-                written = insert_new(self._store, jobs, taken_error(found), self._pin)
+                written = insert_new(self._store, jobs, taken_error(definition), self._pin)
                 after = {
                     "jobs": [str(job.id)],
-                    "version": found.version,
+                    "version": definition.version,
                     **({"force": True} if force else {}),
                 }
-                self._note("definition.triggered", f"definition:{found.key}", found.tenant, after=after)
+                self._note(
+                    "definition.triggered", f"definition:{definition.key}", definition.tenant, after=after
+                )
             return written
 
         (made,) = self._client.enqueuer.made("trigger", [job], write)
@@ -217,11 +262,11 @@ class Definitions(TenantApi):
 
     def remove(self, key: str, *, tenant: str | None = None) -> None:
         """Delete a definition with its schedules. Its versions are kept, and its key can be reused."""
-        found = self.get(key, tenant=tenant)
+        definition = self.get(key, tenant=tenant)
         with self._store.transaction():
-            if self._store.drop_definitions([found.id], tenant=found.tenant, now=self._pin):
-                self._noted("removed", found, None)
-                self._limit(found, None)
+            if self._store.drop_definitions([definition.id], tenant=definition.tenant, now=self._pin):
+                self._noted("removed", definition, None)
+                self._limit(definition, None)
         self._tell(["schedules"])
 
     def restore(
@@ -237,8 +282,8 @@ class Definitions(TenantApi):
             raise BadSchedule(
                 f"version: definition {key!r} is not removed; specify the version", field="version"
             )
-        found = living or self._last_deleted(key, whose)
-        versions = self._store.definition_versions(found.id, tenant=whose)
+        definition = living or self._last_deleted(key, whose)
+        versions = self._store.definition_versions(definition.id, tenant=whose)
         wanted = versions[-1].definition.version if version is None else version
         old = next((version.definition for version in versions if version.definition.version == wanted), None)
         if old is None:
@@ -249,22 +294,26 @@ class Definitions(TenantApi):
         if living is not None:
             return self._put("restored", living, replace(living, **content), by)
         new = Definition(id=new_id(), key=key, task=old.task, tenant=whose, **content)
+        declared = self._client.registry.get(old.task)
+        if declared.arguments.secrets:
+            values = declared.arguments.load(old.args, old.id, old.id)
+            new = replace(new, args=sealed_parameters(declared, values, self._client.limits, new.id))
         return self._put("restored", None, new, by)
 
     # Helpers -----------------------------------------------------------------------------------------------------------
 
     def _living(self, key: str, tenant: str) -> Definition | None:
-        found = self._store.definitions(tenant=tenant, keys=[key])
-        return found[0] if found else None
+        rows = self._store.definitions(tenant=tenant, keys=[key])
+        return rows[0] if rows else None
 
     def _last_deleted(self, key: str, tenant: str) -> Definition:
-        found = self._store.definitions(tenant=tenant, keys=[key], deleted=True)
-        if not found:
+        rows = self._store.definitions(tenant=tenant, keys=[key], deleted=True)
+        if not rows:
             raise DefinitionNotFound(
                 f"tenant {tenant} never had a definition {key!r}", key=key, tenant=tenant
             )
         return max(
-            found,
+            rows,
             key=lambda definition: (
                 definition.deleted_at is not None and definition.deleted_at.timestamp(),
                 definition.id,
@@ -279,21 +328,35 @@ class Definitions(TenantApi):
                 raise _changed(after.key, after.tenant, self._living(after.key, after.tenant))
             self._noted(verb, before, written)
             changed = self._limit(before, written)
+            changed |= self._subscribe(written)
         if changed:
             self._tell(["change"])
         return written
 
+    def _subscribe(self, definition: Definition) -> bool:
+        """Record the events of the notifications from now on; return whether that is new."""
+        if not definition.notifications:
+            return False
+        rows = [row for row in self._store.definitions(tenant=ALL_TENANTS) if row.id != definition.id]
+        wanted = definition_subscription([*rows, definition])
+        if wanted is None:
+            return False
+        until = self._now() + KEPT
+        self._store.put_settings([replace(wanted, until=until).setting()], now=self._pin)
+        self._store.settings()
+        return True
+
     def _limit(self, before: Definition | None, after: Definition | None) -> bool:
         """Update the stored limit from the definition's ``max_concurrent``; return whether the value changed."""
-        found = after or before
-        assert found is not None
+        owner = after or before
+        assert owner is not None
         was, now = (
             0 if definition is None else definition.settings.get("max_concurrent", 0)
             for definition in (before, after)
         )
         if was == now:
             return False
-        name = definition_limit(found.id)
+        name = definition_limit(owner.id)
         if isinstance(now, int) and now:
             self._store.put_rules([Rule(name, LimitKind.CONCURRENCY, now)], now=self._pin)
         elif after is None or not any(rule.name == name and rule.pinned for rule in self._store.rules()):
@@ -301,15 +364,16 @@ class Definitions(TenantApi):
         return True
 
     def _noted(self, verb: str, before: Definition | None, after: Definition | None) -> None:
-        found = after or before
-        assert found is not None
+        definition = after or before
+        assert definition is not None
         was, now = definition_changes(before, after)
-        self._note(f"definition.{verb}", f"definition:{found.key}", found.tenant, was, now)
+        self._note(f"definition.{verb}", f"definition:{definition.key}", definition.tenant, was, now)
 
     # Async twins -------------------------------------------------------------------------------------------------------
 
     asave = async_twin(save)
     aget = async_twin(get)
+    aparameters = async_twin(parameters)
     alist = async_twin(list)  # noqa: A003  (the method above)
     aversions = async_twin(versions)
     aenable = async_twin(enable)
@@ -317,6 +381,15 @@ class Definitions(TenantApi):
     atrigger = async_twin(trigger)
     aremove = async_twin(remove)
     arestore = async_twin(restore)
+
+
+def _unmasked(declared: Declared, args: Mapping[str, Any], stored: Definition | None) -> Mapping[str, Any]:
+    """Replace secrets that were left as ``***`` in a form by those of the stored definition."""
+    hidden = [name for name in declared.arguments.secrets if args.get(name) == HIDDEN]
+    if stored is None or not hidden:
+        return args
+    values = declared.arguments.load(stored.args, stored.id, stored.id)
+    return {**args, **{name: values[name] for name in hidden if name in values}}
 
 
 def _name(task: Any) -> str:
@@ -362,7 +435,7 @@ def _words(field: str, value: Any) -> str:
 def _options(given: Mapping[str, Any]) -> dict[str, object]:
     """Check the options of its jobs; the error for an option of schedules names the method that accepts it."""
     for name in given:
-        if name in RULES or name == "jitter":
+        if name in RULES or name in ("jitter", HEARTBEAT):
             raise BadSchedule(
                 f"{name}: a definition has none, its schedules do; give it to app.schedules.add(…, {name}=…)",
                 field=name,

@@ -6,7 +6,7 @@ Everything is checked before anything is written. This module does not access a 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar
@@ -21,6 +21,7 @@ from tidemill.domain.calendar import BusinessCalendar, as_exclude
 from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.job import NewJob
 from tidemill.domain.job_requests import OPTIONS, REFUSED, TaskData, options_to_data
+from tidemill.domain.outgoing_addresses import read_url
 from tidemill.domain.payload import PayloadLimits
 from tidemill.domain.record import Record
 from tidemill.domain.retry import RetryPolicy
@@ -37,6 +38,7 @@ from tidemill.domain.schedule_rules import (
 from tidemill.domain.schedules import Definition, ScheduleRow, Scope, Source
 from tidemill.domain.triggers.base import Trigger
 from tidemill.domain.triggers.every import Manual
+from tidemill.domain.triggers.reactive import On, ReactiveTrigger
 from tidemill.domain.zones import zone_of
 from tidemill.errors import (
     BadArguments,
@@ -49,10 +51,14 @@ from tidemill.errors import (
 )
 from tidemill.tasks.limits import called_names
 from tidemill.tasks.options import check_name
+from tidemill.tasks.secret_values import seal_arguments, seal_parameters
 from tidemill.tasks.task import Declared
 
 if TYPE_CHECKING:
     from tidemill.client.core import Client
+
+HEARTBEAT = "heartbeat"
+"""The option of a schedule with the address of a monitor, which is pinged when its jobs start, succeed and fail."""
 
 OWN = ("defaults", "app", "limits")
 """Internal entries in a schedule's options that are not options of its jobs."""
@@ -228,6 +234,11 @@ def trigger_refusal(row: ScheduleRow, definition: Definition | None) -> Tidemill
             key=row.key,
             tenant=row.tenant,
         )
+    if row.trigger.get("kind") == On.kind and row.trigger.get("args"):
+        return BadSchedule(
+            f"schedule {row.key!r} takes arguments from its event; emit {row.trigger['event']!r} instead",
+            field="trigger",
+        )
     return definition_refusal(definition)
 
 
@@ -324,6 +335,7 @@ class ScheduleKeywords(TypedDict, total=False):
     audit: bool | None
     record: Record | Literal["full", "last", "none"] | None
     jitter: Duration
+    heartbeat: str | None
     store: str | None
 
 
@@ -348,20 +360,52 @@ def ruled(
     """Return the schedule with these rules and options applied, and with its next fire."""
     changes: dict[str, Any] = {}
     options: dict[str, Any] = {}
+    own: dict[str, Any] = {}
     for name, value in settings.items():
         if name in RULES:
             changes[name] = _rule(name, value)
+        elif name == HEARTBEAT:
+            own[HEARTBEAT] = None if value is None else _heartbeat(value)
         else:
             options[name] = value
-    if "args" in settings or not base.revision:
-        changes["args"] = _args(declared, definition, settings.get("args"), limits)
+    trigger = changes.get("trigger", base.trigger)
+    later = trigger.get("args") if trigger.get("kind") == On.kind else None
+    if "args" in settings or "trigger" in settings or not base.revision:
+        given = settings.get("args") if "args" in settings or not base.revision else json.loads(base.args)
+        changes["args"] = _args(declared, definition, given, limits, later or {})
     kept = {name: value for name, value in base.options.items() if name not in ("defaults", "limits")}
-    changes["options"] = {**kept, **read_job_options(options), "defaults": declared.data}
-    made = replace(base, **changes)
+    changes["options"] = {**kept, **read_job_options(options), **own, "defaults": declared.data}
+    made = _reactive(replace(base, **changes), settings)
     # Compute limit keys that need the task's code now: the process that fires the schedule may not have the code.
     if names := called_names(declared.options, made.tenant, lambda: _values(declared, made, definition)):
         made = replace(made, options={**made.options, "limits": list(names)})
     return dated(made, now)
+
+
+def _heartbeat(url: object) -> str:
+    """Check the address of a monitor. Whether it is public is checked at each ping, because names may change."""
+    try:
+        read_url(str(url), what="heartbeat")
+    except BadSettings as error:
+        raise BadSchedule(error.message, field=HEARTBEAT, value=url) from None
+    return str(url)
+
+
+def _reactive(made: ScheduleRow, settings: Mapping[str, Any]) -> ScheduleRow:
+    """Return the schedule with the overlap policy of its trigger, unless one is given; refuse rules that a reactive trigger lacks."""
+    trigger = read_rules(replace(made, overlap=made.overlap or "skip")).trigger
+    if not isinstance(trigger, ReactiveTrigger):
+        return replace(made, overlap=made.overlap or "skip")
+    for field, differs, why in (
+        ("misfire", made.misfire != "once", "every fire happens, however late"),
+        ("calendar", made.calendar is not None, "it has no days"),
+        ("exclude", made.exclude is not None, "it has no days"),
+        ("scope", made.scope is not Scope.CLUSTER, "it fires once in the cluster"),
+    ):
+        if differs:
+            raise BadSchedule(f"{field}: {type(trigger).__name__} takes none: {why}", field=field)
+    given = settings.get("overlap") if "overlap" in settings or not made.revision else made.overlap
+    return replace(made, overlap=given or trigger.default_overlap)
 
 
 def dated(schedule: ScheduleRow, now: datetime) -> ScheduleRow:
@@ -384,7 +428,7 @@ def _rule(name: str, value: Any) -> Any:
         case "misfire":
             check_misfire(value)
             return misfire_to_data(value)
-        case "overlap":
+        case "overlap" if value is not None:
             check_overlap(value)
         case "calendar" if value is not None:
             if not isinstance(value, BusinessCalendar):
@@ -461,15 +505,39 @@ def _check_plain(name: str, value: object) -> None:
         raise BadSchedule(f"{name}: it cannot be stored, for it is not plain data: {flaw}", field=name)
 
 
-def _args(declared: Declared, definition: Definition | None, given: object, limits: PayloadLimits) -> str:
-    """Return the schedule's own arguments as JSON, checked together with those of its definition."""
+def _args(
+    declared: Declared,
+    definition: Definition | None,
+    given: object,
+    limits: PayloadLimits,
+    later: Collection[str] = (),
+) -> str:
+    """Return the schedule's own arguments as JSON, checked together with those of its definition.
+
+    ``later`` are the arguments that each fire takes from its event.
+    """
     own = {} if given is None else given
     if not isinstance(own, Mapping) or not all(isinstance(name, str) for name in own):
         raise BadArguments(
             f"args: {given!r} are not arguments; give a dictionary by their names", field="args"
         )
-    around = {} if definition is None else declared.arguments.load(definition.args)
-    text = declared.arguments.dump((), {**around, **own}).text
+    if secret := [name for name in declared.arguments.secrets if own.get(name) is not None]:
+        raise BadArguments(
+            f"{secret[0]} of task {declared.name} is a secret, which a schedule cannot hold; "
+            "save it in a definition and schedule that",
+            field=secret[0],
+        )
+    around = (
+        {} if definition is None else declared.arguments.load(definition.args, definition.id, definition.id)
+    )
+    if unknown := [name for name in later if name not in declared.arguments.names]:
+        raise BadArguments(
+            f"args: task {declared.name} has no argument {unknown[0]!r}, which the trigger takes from the event",
+            field="args",
+        )
+    codec = declared.arguments.without(later) if later else declared.arguments
+    values = {name: value for name, value in {**around, **own}.items() if name not in later}
+    text = codec.dump((), values).text
     limits.check_args(declared.name, text)
     if definition is None:
         return text
@@ -479,6 +547,28 @@ def _args(declared: Declared, definition: Definition | None, given: object, limi
 def encoded(declared: Declared, given: Mapping[str, Any], limits: PayloadLimits) -> str:
     """Return a call's arguments as JSON."""
     return _args(declared, None, given, limits)
+
+
+def sealed_parameters(
+    declared: Declared, given: Mapping[str, Any], limits: PayloadLimits, definition: UUID
+) -> str:
+    """Return the arguments of a definition as JSON, the secret ones sealed for it."""
+    secrets = declared.arguments.secrets
+    if not secrets:
+        return encoded(declared, given, limits)
+    text = declared.arguments.dump((), dict(given)).text
+    limits.check_args(declared.name, text)
+    return seal_parameters(text, secrets, definition)
+
+
+def sealed_call(declared: Declared, given: Mapping[str, Any], limits: PayloadLimits, job: UUID) -> str:
+    """Return the arguments of a job as JSON, the secret ones sealed for it."""
+    secrets = declared.arguments.secrets
+    if not secrets:
+        return encoded(declared, given, limits)
+    text = declared.arguments.dump((), dict(given)).text
+    limits.check_args(declared.name, text)
+    return seal_arguments(text, secrets, job)
 
 
 def same_rules(one: ScheduleRow, other: ScheduleRow) -> bool:

@@ -1,4 +1,4 @@
-"""``app.stats``: operators' questions about a store; bounded reads only."""
+"""``app.stats``: operators' questions about a store."""
 
 from __future__ import annotations
 
@@ -35,9 +35,6 @@ from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.states import JobState
 from tidemill.domain.stats import (
-    LOOK,
-    LOOK_AT_FAILURES,
-    LOOK_AT_TIMES,
     EndedGroups,
     ErrorGroup,
     Group,
@@ -45,7 +42,6 @@ from tidemill.domain.stats import (
     HeldSelection,
     error_groups,
     mean,
-    quantile,
 )
 from tidemill.errors import BadFilter
 from tidemill.tasks.ambient import current_tenant
@@ -105,9 +101,12 @@ class StatsApi:
         self._client = client
         self._metrics = Metrics(client)
 
-    def metrics(self) -> str:
-        """Return the store's metrics in Prometheus text format; at most five seconds old."""
-        return self._metrics.text()
+    def metrics(self, *, openmetrics: bool = False) -> str:
+        """Return the store's metrics in Prometheus text format; at most five seconds old.
+
+        With ``openmetrics``, they are in the format of OpenMetrics, and buckets have the trace id of a recent job.
+        """
+        return self._metrics.text(openmetrics)
 
     def queue_depth(
         self, *, tenant: str | None = None, limit: int = 100, store: str | None = None
@@ -143,7 +142,7 @@ class StatsApi:
                 )
             )
         rows.sort(key=lambda row: (-(row.claimed + row.running), -row.ended, row.worker))
-        return Report(look.at, rows, groups.since_at, groups.sampled)
+        return Report(look.at, rows, groups.since_at)
 
     def orphans(
         self, *, tenant: str | None = None, limit: int = 100, store: str | None = None
@@ -202,9 +201,7 @@ class StatsApi:
     ) -> Report[TaskFailures]:
         """Return failures by task, with the number of affected tenants; most failures first."""
         look = self._look(tenant, store)
-        groups = look.ended(
-            Group.TASK, _span("window", window), failures=True, look=LOOK_AT_FAILURES, limit=limit
-        )
+        groups = look.ended(Group.TASK, _span("window", window), failures=True, limit=limit)
         rows = [TaskFailures(row.name or "", row.total, row.tenants, row.last_at) for row in groups.rows]
         return _report(look, groups, rows)
 
@@ -276,7 +273,7 @@ class StatsApi:
     ) -> Report[TenantLoad]:
         """Return jobs, failure rate and average run time by tenant; most jobs first."""
         look = self._look(tenant, store)
-        groups = look.ended(Group.TENANT, _span("window", window), limit=limit, look=LOOK_AT_TIMES)
+        groups = look.ended(Group.TENANT, _span("window", window), limit=limit)
         rows = [
             TenantLoad(
                 row.name or "",
@@ -298,26 +295,25 @@ class StatsApi:
         tenant: str | None = None,
         store: str | None = None,
     ) -> Report[ThroughputStep]:
-        """Return ended jobs per step: ``"1h"`` by minute, ``"24h"`` by quarter hour, ``"7d"`` by hour, or as given."""
+        """Return ended jobs per step: ``"1h"`` by minute, ``"24h"`` by quarter hour, ``"7d"`` by hour, or as given.
+
+        Counts are kept per minute for 3 hours, per quarter hour for 2 days, per hour for 14 days, and then per day. A
+        step is a multiple of what the window needs.
+        """
         length, steps = read_window(window)
         look = self._look(tenant, store)
-        most = LOOK_AT_TIMES if look.tenant == ALL_TENANTS else 2 * LOOK
         series = look.store.series(
-            length,
-            _span("step", step) if step is not None else steps,
-            tenant=look.tenant,
-            look=most,
-            now=look.at,
+            length, _span("step", step) if step is not None else steps, tenant=look.tenant, now=look.at
         )
         rows = [
             ThroughputStep(
                 slot.at, slot.total, slot.completed, slot.failed, slot.cancelled,
-                quantile(slot.run_times, 0.5), quantile(slot.run_times, 0.95),
-                quantile(slot.lags, 0.5), quantile(slot.lags, 0.95),
+                slot.times.run.quantile(0.5), slot.times.run.quantile(0.95),
+                slot.times.wait.quantile(0.5), slot.times.wait.quantile(0.95),
             )
             for slot in series.slots
         ]  # fmt: skip
-        return Report(look.at, rows, series.since_at, series.sampled)
+        return Report(look.at, rows, series.since_at)
 
     def errors(
         self, window: Duration = DAY, *, tenant: str | None = None, limit: int = 50, store: str | None = None
@@ -446,7 +442,7 @@ def _span(name: str, given: Duration) -> timedelta:
 
 
 def _report(look: Snapshot, groups: EndedGroups, rows: list[Row]) -> Report[Row]:
-    return Report(look.at, rows, groups.since_at, groups.sampled)
+    return Report(look.at, rows, groups.since_at)
 
 
 def _held_job(held: HeldRow, now: datetime) -> HeldJobReport:

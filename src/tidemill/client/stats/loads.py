@@ -13,22 +13,23 @@ from typing import NamedTuple
 from uuid import UUID
 
 from tidemill.client.limits import LimitState, limit_states, waiting_lanes
+from tidemill.domain.alerts import LateSchedule, OpenBreaker
+from tidemill.domain.breaker import BreakerPhase, phase_at
 from tidemill.domain.cluster import Worker, WorkerState
 from tidemill.domain.estimate import drain_time
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
+from tidemill.domain.job import DEFAULT_TENANT
+from tidemill.domain.limits import LimitKind
 from tidemill.domain.records import Pause, PauseKind
+from tidemill.domain.rollups import NO_TIMES, JobTimes
 from tidemill.domain.schedule_fires import NODE_QUEUE
 from tidemill.domain.schedules import runner_place
-from tidemill.domain.states import ENDED, HELD, LIVE, JobState
+from tidemill.domain.states import ENDED, LIVE, JobState
 from tidemill.domain.stats import (
-    LOOK_AT_TIMES,
     Depth,
-    EndedGroup,
     EndedGroups,
-    EndedTiming,
     Group,
     UnfinishedCounts,
-    quantile,
 )
 from tidemill.stores.base import Store
 
@@ -41,12 +42,10 @@ SAMPLE = 200
 MOST_TASKS = 20
 """Maximum number of tasks that are counted individually."""
 
-MOST_HELD = 1000
-"""Maximum number of held jobs that are read to measure how busy the workers are."""
-
 WINDOWS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1)}
 
 _PENDING = frozenset({JobState.PENDING})
+_SCHEDULES = 100  # late schedules that are reported
 _FAILED = ENDED - {JobState.COMPLETED, JobState.CANCELLED}
 
 
@@ -183,9 +182,9 @@ def is_living(worker: Worker, now: datetime) -> bool:
 
 
 def held_by_worker(store: Store) -> Counter[UUID]:
-    """Count the jobs that each worker holds, among the oldest thousand held jobs."""
-    page = store.jobs(JobFilter(ALL_TENANTS, states=HELD), sort=Sort.OLDEST, limit=MOST_HELD)
-    return Counter(job.worker for job in page.items if job.worker is not None)
+    """Count the jobs that each worker holds."""
+    holders = store.holders(tenant=ALL_TENANTS)
+    return Counter({holder.worker: holder.claimed + holder.running for holder in holders})
 
 
 def crew_of(workers: Iterable[Worker], now: datetime) -> WorkerCounts:
@@ -209,13 +208,10 @@ RECENT = timedelta(minutes=10)
 MOST_QUEUES = 200
 MOST_NAMES = 1_000
 LOOK_FOR_NAMES = 5_000
-"""Ended jobs that are read to find tasks that this app does not declare."""
-
-SAMPLES_PER_TASK = 50
-"""Latest ended jobs of each task that run times are computed from."""
+"""Live jobs that are read to find tasks that this app does not declare."""
 
 ENDED_WINDOW = timedelta(hours=24)
-"""Window in which the ended and the failed jobs of each task are counted."""
+"""Window in which the ended and the failed jobs of each task are counted and timed."""
 
 
 class QueueLoad(NamedTuple):
@@ -225,7 +221,9 @@ class QueueLoad(NamedTuple):
     depth: int
     late: int
     oldest_at: datetime | None
-    per_minute: float  #: jobs that ended: in the last minute, or on average in ``RECENT`` if none did
+    per_minute: (
+        float  #: jobs that ended: since the last full minute began, or on average in ``RECENT`` if none did
+    )
     drains_in: timedelta | None  #: at this pace without new jobs; None if no jobs end
     workers: int
     slots: int
@@ -246,17 +244,17 @@ class QueueCounts(NamedTuple):
     at: datetime
     depths: list[Depth]
     ended: EndedGroups
-    minute: EndedGroups  #: jobs that ended in the last minute
+    minute: EndedGroups  #: jobs that ended in the last full minute and since
 
 
 class TaskLoad(NamedTuple):
-    """A task: its live jobs, its ended jobs of the last 24 hours, and the run times of its latest jobs."""
+    """A task: its live jobs, and its ended jobs of the last 24 hours with their run times."""
 
     name: str
     counts: dict[JobState, int]
     ended: int  #: in ``ENDED_WINDOW``
     failed: int  #: of the ended jobs
-    timed: int  #: latest ended jobs from which ``p50`` and ``p95`` are computed
+    timed: int  #: ended jobs that ran
     p50: timedelta | None
     p95: timedelta | None
     last_at: datetime | None
@@ -286,8 +284,7 @@ class TaskLoads(NamedTuple):
 
     rows: list[TaskLoad]
     sampled: bool  #: whether there were too many live jobs to count all of them
-    ended_since: datetime  #: from here on, the ended jobs are counted exactly
-    ended_sampled: bool  #: whether too many jobs ended to count them over the whole window
+    ended_since: datetime  #: since when the ended jobs are counted
 
 
 def serving(worker: Worker, queue: str) -> bool:
@@ -372,22 +369,25 @@ def task_names(
     ``crowd`` is the count of live jobs, if the caller has already read it.
     """
     found = set((crowd or store.crowd(tenant=tenant, look=LOOK_FOR_NAMES)).counts)
-    groups = store.ended_by(
-        Group.TASK, timedelta(days=7), tenant=tenant, limit=MOST_NAMES, look=LOOK_FOR_NAMES, now=now
-    )
+    groups = store.ended_by(Group.TASK, timedelta(days=7), tenant=tenant, limit=MOST_NAMES, now=now)
     found |= {row.name for row in groups.rows if row.name is not None}
     if tenant == ALL_TENANTS:
         found |= {task for worker in store.workers() if is_living(worker, now) for task in worker.tasks}
     return found
 
 
-def task_ends(store: Store, now: datetime, *, tenant: str = ALL_TENANTS) -> EndedGroups:
-    """Count the jobs of each task that ended in the last 24 hours.
+class TaskEnds(NamedTuple):
+    """The jobs of each task that ended in the last 24 hours, and their times."""
 
-    The counts are exact up to a million jobs; beyond that, ``since_at`` is the start of the exact part.
-    """
-    return store.ended_by(
-        Group.TASK, ENDED_WINDOW, tenant=tenant, limit=MOST_NAMES, look=LOOK_AT_TIMES, now=now
+    groups: EndedGroups
+    times: dict[str, JobTimes]
+
+
+def task_ends(store: Store, now: datetime, *, tenant: str = ALL_TENANTS) -> TaskEnds:
+    """Count and time the jobs of each task that ended in the last 24 hours."""
+    return TaskEnds(
+        store.ended_by(Group.TASK, ENDED_WINDOW, tenant=tenant, limit=MOST_NAMES, now=now),
+        store.times_by(Group.TASK, ENDED_WINDOW, tenant=tenant, now=now),
     )
 
 
@@ -397,44 +397,30 @@ def task_loads(
     names: Collection[str],
     *,
     tenant: str = ALL_TENANTS,
-    limit: int = SAMPLES_PER_TASK,
     crowd: UnfinishedCounts | None = None,
-    ends: EndedGroups | None = None,
+    ends: TaskEnds | None = None,
 ) -> TaskLoads:
     """Return the loads of these tasks. ``crowd`` and ``ends`` are figures that the caller has already read."""
     crowd = crowd or store.crowd(tenant=tenant)
     ends = ends or task_ends(store, now, tenant=tenant)
-    lately: dict[str, list[EndedTiming]] = {}
-    for job in store.lately(names, tenant=tenant, per_task=limit):
-        lately.setdefault(job.task, []).append(job)
     pauses = {pause.name: pause for pause in store.pauses() if pause.kind is PauseKind.TASK}
-    ended = {row.name: row for row in ends.rows}
-    rows = [
-        task_load(name, crowd.counts.get(name, {}), ended.get(name), lately.get(name, []), pauses.get(name))
-        for name in names
-    ]
-    return TaskLoads(rows, crowd.sampled, ends.since_at, ends.sampled)
+    rows = [task_load(name, crowd.counts.get(name, {}), ends, pauses.get(name)) for name in names]
+    return TaskLoads(rows, crowd.sampled, ends.groups.since_at)
 
 
-def task_load(
-    name: str,
-    counts: dict[JobState, int],
-    ended: EndedGroup | None,
-    lately: list[EndedTiming],
-    pause: Pause | None,
-) -> TaskLoad:
+def task_load(name: str, counts: dict[JobState, int], ends: TaskEnds, pause: Pause | None) -> TaskLoad:
     """Return the load of one task, from figures that the caller has read."""
-    times = [job.run_time for job in lately if job.run_time is not None]
-    last_at = max((job.finished_at for job in lately), default=None)
+    ended = next((row for row in ends.groups.rows if row.name == name), None)
+    run_times = ends.times.get(name, NO_TIMES).run
     return TaskLoad(
         name,
         counts,
         ended.total if ended else 0,
         ended.failed if ended else 0,
-        len(lately),
-        quantile(times, 0.5),
-        quantile(times, 0.95),
-        max(last_at, ended.last_at) if last_at and ended else last_at,
+        run_times.jobs,
+        run_times.quantile(0.5),
+        run_times.quantile(0.95),
+        ended.last_at if ended else None,
         pause,
     )
 
@@ -462,3 +448,26 @@ def waited_for(store: Store) -> frozenset[str]:
     """Return the limits that pending jobs carry, and the rules that those limits are keys of."""
     names = {name for lane in store.gates() for name in lane.limits}
     return frozenset(names | {name.partition("/")[0] for name in names})
+
+
+def due_schedules(store: Store, tenant: str, now: datetime) -> tuple[LateSchedule, ...]:
+    """Return the schedules that should have fired by now."""
+    return tuple(
+        LateSchedule(row.key if row.tenant == DEFAULT_TENANT else f"{row.tenant}/{row.key}", row.next_fire_at)
+        for row in store.due(_SCHEDULES, now=now).schedules
+        if row.next_fire_at is not None and tenant in (ALL_TENANTS, row.tenant)
+    )
+
+
+def open_breakers(store: Store, tenant: str, now: datetime) -> tuple[OpenBreaker, ...]:
+    """Return the circuit breakers that hold jobs back now; they belong to all tenants."""
+    if tenant != ALL_TENANTS:
+        return ()
+    rules = {rule.name: rule for rule in store.rules() if rule.kind is LimitKind.BREAKER}
+    if not rules:
+        return ()
+    return tuple(
+        OpenBreaker(use.name, None)
+        for use in store.uses(rules, list(rules), now=now)
+        if use.breaker is not None and phase_at(use.breaker, now) is not BreakerPhase.CLOSED
+    )

@@ -18,8 +18,8 @@ Row = TypeVar("Row")
 class Report(Generic[Row]):
     """The rows of an answer.
 
-    For a window, ``since_at`` is its start. If there were more jobs than the limit of the read, the answer is
-    ``sampled``, and it is complete only from ``since_at`` on.
+    For a window, ``since_at`` is its start: a full minute, or for longer windows a full quarter hour, hour or day. Only
+    ``errors`` may be ``sampled``: it groups the latest failures, and then is complete only from ``since_at`` on.
     """
 
     at: datetime
@@ -159,7 +159,10 @@ class TenantLoad:
 
 @dataclass(frozen=True, slots=True)
 class ThroughputStep:
-    """Jobs that ended in one step, with percentiles of run time and lag from a sample."""
+    """Jobs that ended in one step, with percentiles of run time and lag.
+
+    A percentile is the average of the jobs in the bucket that contains it; buckets double in length.
+    """
 
     at: datetime
     total: int
@@ -240,7 +243,6 @@ class Overview:
 
     at: datetime
     since_at: datetime
-    sampled: bool
     counts: dict[str, int]
     depth: int
     oldest_age: timedelta | None

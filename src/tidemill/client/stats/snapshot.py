@@ -8,13 +8,15 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidemill.client.documents import current_duties, duties_of
-from tidemill.client.stats.loads import crew_of, is_living, liveness
+from tidemill.client.stats.ended_metrics import declared_families, ended_families, exemplars
+from tidemill.client.stats.loads import crew_of, due_schedules, is_living, liveness, open_breakers
 from tidemill.client.stats.reports import Health, Leader, Overview, PolicyArchival, QueueDepth
 from tidemill.domain import alerts
 from tidemill.domain.alerts import (
     LOST_FOR,
     Alert,
     AlertInput,
+    FlowFact,
     LeaderFact,
     LostWorker,
     MismatchFact,
@@ -25,13 +27,13 @@ from tidemill.domain.archive_totals import BOUNDS, PolicySums, read_sums
 from tidemill.domain.archive_totals import LEASE as ARCHIVE
 from tidemill.domain.cluster import Lease, Worker, holder_of
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.graph import FlowState
 from tidemill.domain.prometheus import MOST_LABELS, OTHER, Family, Histogram, bounded, combined, rendered
 from tidemill.domain.records import PauseKind
 from tidemill.domain.retention import Selection, Selector
 from tidemill.domain.states import HELD, LIVE, JobState
 from tidemill.domain.stats import (
     FAILURES,
-    LOOK,
     Depth,
     EndedGroup,
     EndedGroups,
@@ -54,6 +56,11 @@ HOUR = timedelta(hours=1)
 AT_MOST = 1_000
 """Upper bound up to which held jobs are counted."""
 
+FLOW_WINDOW = HOUR
+"""Period in which ended flows are counted."""
+
+_STALLED = 20  # flows that alerts name
+
 STUCK_LOOK = 10_000
 """Held jobs that are examined to find stuck ones."""
 
@@ -61,7 +68,7 @@ _NONE = timedelta(0)
 
 
 class EndedCounts(NamedTuple):
-    """Exact numbers of ended jobs. ``failed`` includes those that timed out or were dead-lettered."""
+    """Numbers of ended jobs. ``failed`` includes those that timed out or were dead-lettered."""
 
     total: int
     completed: int
@@ -85,7 +92,6 @@ class Snapshot:
         self.store, self.tenant, self.at = store, tenant, at
         self._depths: list[Depth] | None = None
         self._states: dict[timedelta, EndedGroups] = {}
-        self._counts: dict[timedelta, EndedCounts] = {}
 
     @classmethod
     def now(cls, store: Store, tenant: str) -> Snapshot:
@@ -98,11 +104,11 @@ class Snapshot:
         return self._depths
 
     def ended(
-        self, group: Group, window: timedelta, *, failures: bool = False, look: int = LOOK, limit: int = 1000
+        self, group: Group, window: timedelta, *, failures: bool = False, limit: int = 1000
     ) -> EndedGroups:
         check_reach("window", window)
         return self.store.ended_by(
-            group, window, tenant=self.tenant, failures=failures, look=look, limit=limit, now=self.at
+            group, window, tenant=self.tenant, failures=failures, limit=limit, now=self.at
         )
 
     def troubles(self, window: timedelta, limit: int) -> list[FailedJob]:
@@ -116,18 +122,14 @@ class Snapshot:
         return self._states[window]
 
     def counts(self, window: timedelta) -> EndedCounts:
-        """Return the exact number of jobs that ended within the window."""
-        if window not in self._counts:
-            check_reach("window", window)
-            self._counts[window] = EndedCounts.of(
-                self.store.count_ended(window, tenant=self.tenant, now=self.at)
-            )
-        return self._counts[window]
+        """Return the number of jobs that ended within the window."""
+        rows = self.states(window).rows
+        return EndedCounts.of({JobState(row.name): row.total for row in rows if row.name is not None})
 
     def last_minute(self) -> SeriesStep:
         """Return the jobs that ended in the last full minute, which is the last full bar of ``throughput("1h")``."""
         minute = timedelta(minutes=1)
-        return self.store.series(2 * minute, minute, tenant=self.tenant, samples=0, now=self.at).slots[0]
+        return self.store.series(2 * minute, minute, tenant=self.tenant, now=self.at).slots[0]
 
     def holding(
         self, which: HeldSelection, *, longer_than: timedelta | None = None, limit: int = AT_MOST
@@ -173,7 +175,6 @@ def overview(look: Snapshot, window: timedelta) -> Overview:
     return Overview(
         at=look.at,
         since_at=groups.since_at,
-        sampled=groups.sampled,
         counts={state.value: number for state, number in _live(look).items()},
         depth=sum(depth.pending + depth.late for depth in depths),
         oldest_age=None if oldest is None else max(look.at - oldest, _NONE),
@@ -238,6 +239,8 @@ def raised(look: Snapshot, thresholds: Thresholds | None, window: timedelta) -> 
     crew = crew_of(workers, look.at)
     paused = [pause for pause in look.store.pauses() if pause.kind is PauseKind.ALL]
     leases = look.store.leases()
+    flows = look.store.flow_totals(tenant=look.tenant, ended_after=look.at)
+    unread = look.store.unread_signals() if look.tenant == ALL_TENANTS else None
     inputs = AlertInput(
         now=look.at,
         window=window,
@@ -263,8 +266,23 @@ def raised(look: Snapshot, thresholds: Thresholds | None, window: timedelta) -> 
             for sums in archival_of(leases).values()
             if sums.mismatch_at is not None and look.tenant == ALL_TENANTS
         ),
+        schedules=due_schedules(look.store, look.tenant, look.at),
+        breakers=open_breakers(look.store, look.tenant, look.at),
+        stalled=tuple(_stalled(look, timedelta(seconds=limits.flow_stalled))),
+        unreachable=flows.unreachable,
+        unreachable_at=flows.unreachable_at,
+        unread=0 if unread is None else unread.unread,
+        unread_at=None if unread is None else unread.oldest_at,
     )
     return wrong + alerts.alerts(inputs, limits)
+
+
+def _stalled(look: Snapshot, patience: timedelta) -> Iterator[FlowFact]:
+    """Yield flows without progress. Without a queue that is that old, there is none."""
+    before = look.at - patience
+    if any(depth.oldest_at is not None and depth.oldest_at < before for depth in look.depths()):
+        for flow in look.store.stalled_flows(tenant=look.tenant, before=before, limit=_STALLED):
+            yield FlowFact(str(flow.id), flow.name, before)
 
 
 def _lost(workers: Iterable[Worker], now: datetime) -> Iterator[LostWorker]:
@@ -377,41 +395,46 @@ class Metrics:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._lock = threading.Lock()
-        self._cached: tuple[float, str] | None = None
+        self._cached: dict[bool, tuple[float, str]] = {}
 
-    def text(self) -> str:
+    def text(self, openmetrics: bool) -> str:
         """Return all metrics, at most five seconds old."""
         with self._lock:
             now = self._client.clock.monotonic()
-            if self._cached is None or not 0 <= now - self._cached[0] < FRESH:
-                self._cached = (now, rendered(self._families()))
-            return self._cached[1]
+            if openmetrics not in self._cached or not 0 <= now - self._cached[openmetrics][0] < FRESH:
+                text = rendered(self._families(openmetrics), openmetrics=openmetrics)
+                self._cached[openmetrics] = (now, text)
+            return self._cached[openmetrics][1]
 
-    def _families(self) -> list[Family | Histogram]:
+    def _families(self, traced: bool) -> list[Family | Histogram]:
         placement = self._client.placement
         if placement.is_single or placement.fixed is not None:
-            return self._of_store(self._client.store(None))
+            return self._of_store(self._client.store(None), traced)
         parts: dict[str, Sequence[Family | Histogram]] = {}
         answers = Family("tidemill_store_up", "Whether a store answers: 1, or 0.")
         for name in placement.live:
             try:
-                parts[name] = self._of_store(self._client.store(name))
+                parts[name] = self._of_store(self._client.store(name), traced)
             except StoreError:
                 answers.add(0, store=name)
             else:
                 answers.add(1, store=name)
         return [answers, *combined("store", parts)]
 
-    def _of_store(self, store: Store) -> list[Family | Histogram]:
-        at = store.now()
+    def _of_store(self, store: Store, traced: bool) -> list[Family | Histogram]:
+        at, totals = store.now(), store.ended_ever()
         look = Snapshot(store, ALL_TENANTS, at)
         leases = store.leases()
         return [
             *_queues(look.depths(), at),
             _jobs(look),
+            *_signals(store, at),
+            *_flows(store, at, leases),
             *_crew(look),
             *_leases(leases, at),
             *_recent(look.ended(Group.TASK, RECENT).rows),
+            *ended_families(totals, exemplars(store, totals) if traced else {}),
+            *declared_families(store.declared()),
             *_archival(archival_of(leases)),
             _history(look),
         ]
@@ -445,6 +468,38 @@ def _jobs(look: Snapshot) -> Family:
         if state in LIVE | dead:
             jobs.add(counts.get(state, 0), status=state.value)
     return jobs
+
+
+def _signals(store: Store, at: datetime) -> list[Family]:
+    unread = store.unread_signals()
+    count = Family("tidemill_signals_unread", "Signals that their jobs have not taken.")
+    count.add(unread.unread)
+    age = Family("tidemill_signals_age_seconds", "How long ago the oldest of them was sent.")
+    age.add(0.0 if unread.oldest_at is None else max((at - unread.oldest_at).total_seconds(), 0.0))
+    return [count, age]
+
+
+def _flows(store: Store, at: datetime, leases: Sequence[Lease]) -> list[Family]:
+    totals = store.flow_totals(tenant=ALL_TENANTS, ended_after=at - FLOW_WINDOW)
+    flows = Family("tidemill_flows", "Flows that run, and flows that ended in the last hour, by state.")
+    for state in FlowState:
+        flows.add(getattr(totals, state.value), state=state.value)
+    waiting = Family("tidemill_waiting_jobs", "Waiting jobs, by what they wait for.")
+    waiting.add(totals.waiting_for_jobs, kind="jobs")
+    waiting.add(totals.waiting_for_signals, kind="signal")
+    waiting.add(totals.waiting_for_events, kind="event")
+    waiting.add(totals.sleeping, kind="sleep")
+    unreachable = Family(
+        "tidemill_unreachable_jobs", "Waiting jobs that can no longer start and are not skipped yet."
+    )
+    unreachable.add(totals.unreachable)
+    repaired = Family(
+        "tidemill_joins_repaired_total",
+        "Joins whose counts were wrong, since the leader began; any value but zero is a defect.",
+        "counter",
+    )
+    repaired.add(sum(_whole(duties_of(lease).get("recount", {}).get("items")) for lease in leases))
+    return [flows, waiting, unreachable, repaired]
 
 
 def _crew(look: Snapshot) -> list[Family]:
@@ -525,7 +580,7 @@ def _archival(policies: Mapping[str, PolicySums]) -> list[Family | Histogram]:
 
 def _history(look: Snapshot) -> Family:
     """Return the age of the oldest ended job that is not archived; steady growth means that archiving has stopped."""
-    oldest = look.store.archivable(Selection(Selector(), limit=1), policy="", tier="")
+    oldest = look.store.archivable(Selection(Selector(), limit=1, members=True), policy="", tier="")
     age = Family("tidemill_history_age_seconds", "How long ago the oldest job ended that is not archived.")
     age.add((look.at - oldest[0].finished_at).total_seconds() if oldest else 0)
     return age

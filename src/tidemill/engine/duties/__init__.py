@@ -12,11 +12,16 @@ from tidemill.clock import Clock
 from tidemill.domain.cluster import Coordination
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.engine.duties.blobs import SweepBlobs
+from tidemill.engine.duties.cascade import CascadeDuty
 from tidemill.engine.duties.expire import CancelExpired, Expire
 from tidemill.engine.duties.fire import FireDuty, TaskDataOf, no_task_data
 from tidemill.engine.duties.fire_here import FireHere
+from tidemill.engine.duties.fold import FoldEnds
 from tidemill.engine.duties.promote import Promote
+from tidemill.engine.duties.react import ReactDuty
+from tidemill.engine.duties.receivers import WakeReceivers
 from tidemill.engine.duties.reclaim import Reclaim
+from tidemill.engine.duties.recount import RecountJoins
 from tidemill.engine.duties.removal import DropEnded
 from tidemill.engine.duties.settle import PolicyOf
 from tidemill.engine.duties.sweep import Sweep
@@ -28,19 +33,24 @@ from tidemill.stores.base import Store
 
 __all__ = [
     "CancelExpired",
+    "CascadeDuty",
     "DropEnded",
     "Expire",
     "FireDuty",
     "FireHere",
+    "FoldEnds",
     "LocalFireHooks",
     "PolicyOf",
     "Promote",
+    "ReactDuty",
     "Reclaim",
+    "RecountJoins",
     "Sweep",
     "SweepBlobs",
     "TaskDataOf",
     "TickDuty",
     "Wake",
+    "WakeReceivers",
     "batch_of",
     "duties_here",
     "usual_duties",
@@ -77,11 +87,16 @@ def usual_duties(
         Promote(store, batch=batch, tick=TickDuty(clock)).duty(),
         (reclaim or Reclaim(store, clock, policy_of, random, batch=batch)).duty(),
         FireDuty(store, clock, task_data_of, fire_hooks, batch=batch, on_waiting=waiting.knows).duty(),
+        ReactDuty(store, clock, task_data_of, fire_hooks, on_waiting=waiting.knows).duty(),
         waiting.duty(),
+        WakeReceivers(store, clock, batch=batch).duty(),
         Expire(store, clock, policy_of, random, batch=batch).duty(),
         CancelExpired(store, batch=batch).duty(),
+        CascadeDuty(store, clock).duty(),
+        RecountJoins(store).duty(),
         Sweep(store).duty(),
         SweepBlobs(store).duty(),
+        FoldEnds(store).duty(),
     ]
     return duties + ([DropEnded(store, retention).duty()] if retention else [])
 

@@ -27,6 +27,7 @@ from tidemill.engine.fire_hooks import NO_FIRE_HOOKS, FireHooks, error_text
 from tidemill.errors import StoreBusy, StoreUnavailable
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
+from tidemill.stores.occurrences import tied_if_followed
 
 _log = logging.getLogger("tidemill.engine")
 
@@ -79,16 +80,18 @@ class Firing:
 
     def definitions(self, schedules: Iterable[ScheduleRow]) -> dict[UUID, Definition]:
         """The definitions of these schedules."""
-        ids = {found.definition_id for found in schedules if found.definition_id is not None}
+        ids = {schedule.definition_id for schedule in schedules if schedule.definition_id is not None}
         if not ids:
             return {}
-        return {found.id: found for found in self._store.definitions(tenant=ALL_TENANTS, ids=ids)}
+        return {
+            definition.id: definition for definition in self._store.definitions(tenant=ALL_TENANTS, ids=ids)
+        }
 
     def active(
         self, schedules: Iterable[ScheduleRow], newest: int = 10
     ) -> tuple[dict[UUID, list[ActiveJob]], set[UUID]]:
         """The live jobs of each schedule with an overlap policy, and the ids of those that wait for an earlier job."""
-        caring = {found.id: found.overlap for found in schedules if found.overlap != "allow"}
+        caring = {schedule.id: schedule.overlap for schedule in schedules if schedule.overlap != "allow"}
         living: dict[UUID, list[ActiveJob]] = defaultdict(list)
         if not caring:
             return living, set()
@@ -103,6 +106,20 @@ class Firing:
     def task_data_of(self, task: str) -> TaskData | None:
         """The options of a task."""
         return self._task_data_of(task)
+
+    def busy(self, schedule: ScheduleRow, definition: Definition | None, living: int) -> str | None:
+        """Why the schedule's definition has no capacity for another job.
+
+        Only checked if the schedule would then skip a fire.
+        """
+        if definition is None or schedule.overlap != "skip" or living:
+            return None
+        room = room_of(definition)
+        if not room:
+            return None
+        where = JobFilter(definition.tenant, states=LIVE, definition_id=definition.id)
+        busy = sum(self._store.count(where, most=room).values())
+        return None if busy < room else f"definition {definition.key} has {busy} of {room} jobs under way"
 
     def complain(self, schedule: ScheduleRow, why: str) -> None:
         """Log once what is wrong with a schedule."""
@@ -120,8 +137,8 @@ class Firing:
         # The hooks end before the transaction begins: user code holds no lock.
         hooked = self._fire_hooks.apply(plans, lambda task: self._task_data_of(task) is not None)
         lost = set(hooked.unanswered)
-        for found, error in hooked.refused:
-            lost |= self._put_off(found, error)[1]
+        for refused, error in hooked.refused:
+            lost |= self._put_off(refused, error)[1]
         written, more = self._write_all(hooked.plans) if hooked.plans else ([], set())
         return written, lost | more
 
@@ -143,22 +160,26 @@ class Firing:
         held: dict[UUID, UUID] = {}
         while True:
             try:
-                return self._attempt([found.without(held) for found in plans])
+                return self._attempt([plan.without(held) for plan in plans])
             except _Held as answer:
                 held |= answer.holders
 
     def _attempt(self, plans: Sequence[FirePlan]) -> tuple[list[FirePlan], set[UUID]]:
         topics: set[str] = set()
         with self._store.transaction():
-            lost = set(self._store.advance([found.advance for found in plans]))
-            won = [found for found in plans if found.schedule.id not in lost]
-            fires = [fire for found in won for fire in found.fires]
+            lost = set(self._store.advance([plan.advance for plan in plans]))
+            won = [plan for plan in plans if plan.schedule.id not in lost]
+            fires = [fire for plan in won for fire in plan.fires]
             new = self._store.note_fires(fires, now=self.pin) if fires else frozenset()
             fresh = {fire.job_id for fire in fires if fire.key in new}
-            jobs = [job for found in won for job in found.jobs if job.id in fresh]
+            jobs = tied_if_followed(
+                self._store, [job for plan in won for job in plan.jobs if job.id in fresh]
+            )
             for at in range(0, len(jobs), _JOBS):
                 topics |= self._enqueue(jobs[at : at + _JOBS])
-            topics |= self._cancel([job for found in won for job in found.cancels])
+            topics |= self._cancel([job for plan in won for job in plan.cancels])
+            if used := [key for plan in won for key in plan.used]:
+                self._store.drop_occurrences(used)
         wake(self._store, topics)
         self._fire_hooks.publish(jobs, self._clock.now())
         return won, lost
@@ -249,11 +270,11 @@ class FireDuty(Firing):
         plans = self._plans(due, self._read_clock())
         written, lost = self.write(plans)
         if self._on_waiting is not None:
-            self._on_waiting([job for found in written for job in found.jobs if job.waiting is not None])
-        ahead = [due.next_fire_at, *(found.advance.next_fire_at for found in written)]
+            self._on_waiting([job for plan in written for job in plan.jobs if job.waiting is not None])
+        ahead = [due.next_fire_at, *(plan.advance.next_fire_at for plan in written)]
         if lost:
             ahead.append(self._clock.now())  # the process that was faster may have left work
-        fires = sum(len(found.fires) for found in written)
+        fires = sum(len(plan.fires) for plan in written)
         return Done(
             fires,
             min((at for at in ahead if at is not None), default=None),
@@ -271,7 +292,7 @@ class FireDuty(Firing):
                 if definition is None:
                     continue  # it was just deleted, and its schedule with it
             living = active.get(schedule.id, [])
-            found = plan(
+            planned = plan(
                 schedule,
                 definition,
                 living,
@@ -279,26 +300,12 @@ class FireDuty(Firing):
                 self.task_data_of(schedule.task),
                 new_id,
                 parked=[job.job_id for job in living if job.job_id in parked],
-                busy=self._busy(schedule, definition, len(living)),
+                busy=self.busy(schedule, definition, len(living)),
             )
-            if found.broken is not None:
-                self.complain(schedule, found.broken)
-            plans.append(found)
+            if planned.broken is not None:
+                self.complain(schedule, planned.broken)
+            plans.append(planned)
         return plans
-
-    def _busy(self, schedule: ScheduleRow, definition: Definition | None, living: int) -> str | None:
-        """Why the schedule's definition has no capacity for another job.
-
-        Only checked if the schedule would then skip a fire.
-        """
-        if definition is None or schedule.overlap != "skip" or living:
-            return None
-        room = room_of(definition)
-        if not room:
-            return None
-        where = JobFilter(definition.tenant, states=LIVE, definition_id=definition.id)
-        found = sum(self._store.count(where, most=room).values())
-        return None if found < room else f"definition {definition.key} has {found} of {room} jobs under way"
 
     def _purge(self) -> None:
         """Delete old fires from time to time, even if every call finds due schedules.
@@ -341,13 +348,17 @@ class FireDuty(Firing):
         """
         if self._unrevised is None:
             self._unrevised = [
-                found
-                for found in self._store.schedules(tenant=ALL_TENANTS, scope=Scope.CLUSTER)
-                if found.enabled and found.next_fire_at is not None
+                schedule
+                for schedule in self._store.schedules(tenant=ALL_TENANTS, scope=Scope.CLUSTER)
+                if schedule.enabled and schedule.next_fire_at is not None
             ]
         some, self._unrevised = self._unrevised[: self._batch], self._unrevised[self._batch :]
         now = self.now()
-        moved = [advance for found in some if (advance := rewound(found, now) or revised(found)) is not None]
+        moved = [
+            advance
+            for schedule in some
+            if (advance := rewound(schedule, now) or revised(schedule)) is not None
+        ]
         if moved:
             self._store.advance(moved)
 

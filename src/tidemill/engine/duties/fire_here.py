@@ -61,36 +61,38 @@ class FireHere(Firing):
         self._last: dict[tuple[UUID, str], Fired] = {}
 
     def __call__(self) -> Done:
-        found = [
-            each
+        schedules = [
+            schedule
             for scope in (Scope.INSTANCE, Scope.PROCESS)
-            for each in self._store.schedules(tenant=ALL_TENANTS, scope=scope)
-            if each.enabled
+            for schedule in self._store.schedules(tenant=ALL_TENANTS, scope=scope)
+            if schedule.enabled
         ]
-        if not found:
+        if not schedules:
             self._began_at = self._began_at or self.now()
             return Done()
         now = self.now()
         self._began_at = self._began_at or now
-        definitions = self.definitions(found)
-        targets = self._targets([each for each in found if _definition_allows(each, definitions)], now)
+        definitions = self.definitions(schedules)
+        targets = self._targets(
+            [schedule for schedule in schedules if _definition_allows(schedule, definitions)], now
+        )
         self._join(targets, now)
         plans, next_at = self._plans(targets, definitions, now)
         fires, lost = 0, False
         # One place after another, because a store accepts one advance of a schedule at a time.
         for place in dict.fromkeys(place for place, _ in plans):
-            written, missed = self.write([found for where, found in plans if where == place])
+            written, missed = self.write([plan for where, plan in plans if where == place])
             lost = lost or bool(missed)
-            fires += sum(len(each.fires) for each in written)
-            self._last |= {(each.schedule.id, place): each.fires[-1] for each in written if each.fires}
+            fires += sum(len(plan.fires) for plan in written)
+            self._last |= {(plan.schedule.id, place): plan.fires[-1] for plan in written if plan.fires}
             if self._on_waiting is not None:
-                self._on_waiting([job for each in written for job in each.jobs if job.waiting is not None])
+                self._on_waiting([job for plan in written for job in plan.jobs if job.waiting is not None])
         return Done(fires, now if lost else next_at)
 
     def _targets(self, schedules: Sequence[ScheduleRow], now: datetime) -> list[Target]:
-        """Each schedule on this node, or in each live runner of this node."""
+        """Each schedule on this node, or in plan live runner of this node."""
         runners: list[tuple[str, datetime | None]] = []
-        if any(each.scope is Scope.PROCESS for each in schedules):
+        if any(schedule.scope is Scope.PROCESS for schedule in schedules):
             runners = [
                 (runner_place(self._node, worker.id), worker.started_at)
                 for worker in self._store.workers()
@@ -99,15 +101,15 @@ class FireHere(Firing):
                 and worker.expires_at is not None
                 and worker.expires_at > now
             ]
-        found: list[Target] = []
-        for each in schedules:
-            if each.scope is Scope.INSTANCE:
-                found.append(Target(each, self._node))
+        targets: list[Target] = []
+        for schedule in schedules:
+            if schedule.scope is Scope.INSTANCE:
+                targets.append(Target(schedule, self._node))
             else:
-                found += [Target(each, place, began_at) for place, began_at in runners]
-        known = {target.key for target in found}
-        self._last = {key: last for key, last in self._last.items() if key in known or key[1] == self._node}
-        return found
+                targets += [Target(schedule, place, began_at) for place, began_at in runners]
+        keys = {target.key for target in targets}
+        self._last = {key: last for key, last in self._last.items() if key in keys or key[1] == self._node}
+        return targets
 
     def _join(self, targets: Sequence[Target], now: datetime) -> None:
         """Find the last fire of each schedule in each place.
@@ -123,10 +125,10 @@ class FireHere(Firing):
         joined: dict[tuple[UUID, str], Fired] = {}
         for target in unknown:
             if target.key not in self._last:
-                each, began_at = target.schedule, target.began_at or self._began_at
+                schedule, began_at = target.schedule, target.began_at or self._began_at
                 # An older place fires from the schedule's creation on, a newer one from its own start.
-                at = min(now, max(began_at, each.since_at or began_at))
-                joined[target.key] = Fired(each.id, at, target.place, each.tenant, None, JOINED)
+                at = min(now, max(began_at, schedule.since_at or began_at))
+                joined[target.key] = Fired(schedule.id, at, target.place, schedule.tenant, None, JOINED)
         nodes = [fire for fire in joined.values() if fire.scope_key == self._node]
         if nodes:
             self._store.note_fires(nodes, now=self.pin)
@@ -140,17 +142,17 @@ class FireHere(Firing):
         plans: list[tuple[str, FirePlan]] = []
         ahead: list[datetime] = []
         for target in targets:
-            each = target.schedule
+            schedule = target.schedule
             self._last[target.key] = rewound_here(self._last[target.key], now)
-            look = partial(self._look, target, definitions.get(each.definition_id or each.id), now)
-            found, next_at = look([], set())
-            if found.broken is not None:
-                self.complain(each, found.broken)
-            elif found.fires:
-                living, parked = self._living(target) if each.overlap != "allow" else ([], set())
+            look = partial(self._look, target, definitions.get(schedule.definition_id or schedule.id), now)
+            plan, next_at = look([], set())
+            if plan.broken is not None:
+                self.complain(schedule, plan.broken)
+            elif plan.fires:
+                living, parked = self._living(target) if schedule.overlap != "allow" else ([], set())
                 if living:
-                    found, next_at = look(living, parked)
-                plans.append((target.place, found))
+                    plan, next_at = look(living, parked)
+                plans.append((target.place, plan))
             if next_at is not None:
                 ahead.append(next_at)
         return plans, min(ahead, default=None)
@@ -192,5 +194,5 @@ class FireHere(Firing):
 def _definition_allows(schedule: ScheduleRow, definitions: dict[UUID, Definition]) -> bool:
     if schedule.definition_id is None:
         return True
-    found = definitions.get(schedule.definition_id)
-    return found is not None and found.enabled
+    definition = definitions.get(schedule.definition_id)
+    return definition is not None and definition.enabled

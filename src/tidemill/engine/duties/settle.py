@@ -82,6 +82,8 @@ class Settle:
 
     def _write(self, finishes: list[Finish]) -> list[Finish]:
         """Write all at once. If the store rejects the batch, write it in halves to isolate the rejected ones."""
+        if not self._store.knows_subscriptions():
+            self._store.settings()
         try:
             lost = self._store.finish(finishes)
         except (StoreBusy, StoreUnavailable):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from tidemill.delivery.notice_duty import drop_expired
 from tidemill.domain.limits import memory_of
 from tidemill.engine.duty import Done, Duty
 from tidemill.stores.base import Store
@@ -24,9 +25,14 @@ class Sweep:
 
     def __call__(self) -> Done:
         swept, self._turn = self._store.sweep(self._keep), self._turn + 1
+        swept += self._drop_subscriptions()
         if self._turn % _SELDOM == 0:
             swept += self._store.forget_uses(memory_of(self._store.rules(), IDLE), limit=_COUNTS)
         return Done(swept)
+
+    def _drop_subscriptions(self) -> int:
+        """Remove subscriptions that their processes no longer renew, and learn the others for the other duties."""
+        return drop_expired(self._store, self._store.now())
 
     def duty(self, every: timedelta = EVERY) -> Duty:
         """This duty for the loop."""

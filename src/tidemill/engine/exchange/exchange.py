@@ -77,6 +77,11 @@ class Exchange:
             # A thread is the fallback in case the loop is blocked.
             self.changed.notify()
 
+    @property
+    def linked(self) -> set[int]:
+        """The held jobs of flows, whose ends may release other jobs."""
+        return self._shared.planner.linked
+
     def settle(self, settled: Sequence[Settled]) -> None:
         """Queue these results, except for jobs that already have one.
 

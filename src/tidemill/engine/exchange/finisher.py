@@ -12,9 +12,10 @@ from functools import partial
 from typing import NamedTuple
 
 from tidemill.domain.decide import COMPLETED, DEFAULT_POLICY, completed, decide, late_completion
+from tidemill.domain.graph import Additions
 from tidemill.domain.job import Claim, ErrorInfo, Finish, NewJob, Transition
 from tidemill.domain.large_values import PREFIX
-from tidemill.domain.outcome import Failed, Misfit, Outcome, Released, ReviewRequested, Succeeded
+from tidemill.domain.outcome import Failed, Misfit, Outcome, Released, ReviewRequested, Succeeded, Suspended
 from tidemill.domain.record import Keep, Record, rows_kept
 from tidemill.domain.states import ENDED, JobState
 from tidemill.engine.exchange.held_job import HeldJob
@@ -37,10 +38,17 @@ class Settled(NamedTuple):
     then: tuple[NewJob, ...] = ()
     audit: tuple[Audited, ...] = ()
     keep: Keep = Keep.ALL
+    additions: Additions | None = None
 
 
 SHORT = 0.01
 """Seconds. A shorter run is not compared with its timeout, because the hot path pays for every comparison."""
+SEEN = 1.0
+"""Seconds after which the recorded start of a running job stays as readers have seen it.
+
+The claim of a job that begins at once records its start a few milliseconds early. The worker's exact start replaces that
+only for a shorter job, where the difference matters.
+"""
 
 # Module globals: a member of an Enum class is slow to look up before Python 3.12.
 FULL, KEEP_ALL = Record.FULL, Keep.ALL
@@ -53,7 +61,7 @@ _finish = partial(tuple.__new__, Finish)
 def settle(held: HeldJob, ended: ExecutionEnd | None, at: float) -> Settled:
     """Decide the transition of a job whose handler has ended, or was stopped (``ended`` is None)."""
     if ended is not None:
-        outcome, result, _, began, ended_at, _, then, audit = ended
+        outcome, result, _, began, ended_at, _, then, audit, additions = ended
         if type(outcome) is Succeeded:  # success wins over any request to stop
             claim, change = held.claim, COMPLETED
             if ended_at - began > SHORT:
@@ -63,7 +71,9 @@ def settle(held: HeldJob, ended: ExecutionEnd | None, at: float) -> Settled:
             keep = KEEP_ALL
             if (record := held.record) is not FULL:
                 keep = rows_kept(record, change.state, claim.token)
-            return _settled((held, claim, change, result, None, began, ended_at, then, audit, keep))
+            return _settled(
+                (held, claim, change, result, None, began, ended_at, then, audit, keep, additions)
+            )
     return settle_as(held, held.outcome(ended), ended, at)
 
 
@@ -93,7 +103,8 @@ def settle_as(held: HeldJob, outcome: Outcome, ended: ExecutionEnd | None, at: f
     began = held.began if ended is None else ended.began
     keep = rows_kept(held.record, transition.state, claim.token)
     ended_at = at if ended is None else ended.ended
-    return Settled(held, claim, transition, result, error, began, ended_at, keep=keep)
+    additions = ended.additions if ended is not None and isinstance(outcome, Suspended) else None
+    return Settled(held, claim, transition, result, error, began, ended_at, keep=keep, additions=additions)
 
 
 def release(held: HeldJob, reason: str, at: float) -> Settled:
@@ -110,14 +121,19 @@ def finishes_of(settled: Iterable[Settled], at: float) -> list[Finish]:
                 change,
                 result,
                 error,
-                None if began is None else at - began,
+                None
+                if began is None or (ended - began >= SEEN and claim.state is JobState.RUNNING)
+                else at - began,
                 at - ended,
                 then,
                 audit,
                 keep,
+                additions,
+                # A hint: the store finds out by itself about jobs that others began to wait for later.
+                additions is not None or (claim.detailed and held.details.group_id is not None),
             )
         )
-        for _, claim, change, result, error, began, ended, then, audit, keep in settled
+        for held, claim, change, result, error, began, ended, then, audit, keep, additions in settled
     ]
 
 
@@ -141,6 +157,12 @@ def topics(written: Sequence[Settled | Finish]) -> set[str]:
             found.add(f"ready:{item.claim.queue}")
         elif state in ENDED:
             found.add("ended")
+            # The end may have made waiting jobs of a flow unreachable.
+            if item.claim.detailed:
+                found.add("cascade")
         else:
             found.add("scheduled")
+            if item.additions is not None and item.additions.waits:
+                # A signal that was sent in the meantime did not find the job suspended.
+                found.add("signals")
     return found

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, Protocol
 from uuid import UUID
 
 from tidemill.clock import Clock
-from tidemill.domain.job import Checkpoint, Claim, Details, JobRow, LogEntry, Progress, ProgressReport, job_of
+from tidemill.domain.job import Checkpoint, Claim, Details, JobRow, LogEntry, Progress, job_of
 from tidemill.domain.large_values import SpilledText
+from tidemill.domain.node_results import NO_RESULTS, NodeResult
 from tidemill.domain.outcome import Cancelled, Failed, Outcome, Released, Succeeded, TimedOut
 from tidemill.domain.record import Record
-from tidemill.engine.completion import Connections, check_held
+from tidemill.domain.signals import SignalFence
+from tidemill.domain.streams import StreamEntry
+from tidemill.engine.completion import Connections, Unwritten, check_held
 from tidemill.engine.context import StartRefused
+from tidemill.engine.job_ends import GroupEnds, JobEnd, group_ends, job_ends, stop_group
+from tidemill.engine.lifespan import Lifetime
 from tidemill.engine.runner.execution import ExecutionEnd
 from tidemill.engine.runner.retry_hooks import timed_out
+from tidemill.engine.runner.step_writer import StepWriter
+from tidemill.engine.signal_waits import found_event
+from tidemill.engine.suspension import LEASE_LOST, records_of
+from tidemill.errors import Cancel
 from tidemill.stores.base import Store
 from tidemill.stores.large_values import is_private, read_value, store_value
 from tidemill.tasks.task import Declared
 
 STOPPING = "the worker is stopping"
-LEASE_LOST = "the worker lost its lease"
+_GLANCE = 0.1  # seconds between two looks for a request to stop, in a pause of a thread
 
 
 class Phase(Enum):
@@ -65,6 +77,7 @@ class RunnerServices(Protocol):
     store: Store
     store_name: str | None
     clock: Clock
+    life: Lifetime
 
     @property
     def permits(self) -> StartRenewal: ...
@@ -73,12 +86,17 @@ class RunnerServices(Protocol):
 
     def log(self, held: HeldJob, entry: LogEntry) -> None: ...
 
+    def write_stream(self, held: HeldJob, entries: Sequence[StreamEntry]) -> None: ...
+
+    @property
+    def step_writer(self) -> StepWriter: ...
+
     @property
     def connections(self) -> Connections | None: ...
 
     def flush(self, held: HeldJob) -> None: ...
 
-    def unwritten(self, held: HeldJob) -> tuple[list[LogEntry], list[ProgressReport]]: ...
+    def unwritten(self, held: HeldJob) -> Unwritten: ...
 
 
 class HeldJob:
@@ -98,6 +116,7 @@ class HeldJob:
         "refused",
         "releasing",
         "renewals",
+        "results",
         "services",
         "start_by",
         "stopped_at",
@@ -122,6 +141,7 @@ class HeldJob:
         self.stopped_at: float | None = None  #: when it was first asked to stop
         self.refused = False  #: the store has refused a checkpoint of the handler
         self.over = False  #: the handler has ended and its slot is free
+        self.results = NO_RESULTS  #: results of other nodes that were read with its details
         self.renewals = 0  #: how often its start was recorded again
         #: under a rate limit: the monotonic time by which it has to start
         self.start_by: float | None = None
@@ -191,6 +211,13 @@ class HeldJob:
         if self.phase is OPEN:
             self.services.log(self, entry)
 
+    def write_stream(self, name: str, items: Sequence[tuple[int, str]]) -> None:
+        claim = self.claim
+        if self.phase is OPEN:
+            self.services.write_stream(
+                self, [StreamEntry(claim.id, claim.token, claim.worker, name, n, data) for n, data in items]
+            )
+
     def checkpoint(self, name: str) -> str | None:
         return self.services.store.checkpoints(self.claim.id, tenant=self.claim.tenant).get(name)
 
@@ -202,6 +229,64 @@ class HeldJob:
             [Checkpoint(claim.id, claim.token, claim.worker, name, value)]
         ):
             self.refused = True
+
+    def step_records(self) -> Mapping[str, str]:
+        return self.services.store.checkpoints(self.claim.id, tenant=self.claim.tenant)
+
+    def record_steps(self, records: Mapping[str, str]) -> None:
+        held = self.may_record() and self.services.step_writer.write(
+            records_of(self.claim, records), self.may_record
+        )
+        self._recorded(held)
+
+    async def arecord_steps(self, records: Mapping[str, str]) -> None:
+        writer = self.services.step_writer
+        held = self.may_record() and await writer.awrite(records_of(self.claim, records), self.may_record)
+        self._recorded(held)
+
+    def may_record(self) -> bool:
+        """Whether a record of a step may still be written."""
+        return self.phase is OPEN and not self.refused
+
+    def _recorded(self, held: bool) -> None:
+        if not held:
+            self.refused = True
+            raise Cancel(LEASE_LOST)
+        if self.claim.attempt > 1 or self.claim.crashes:
+            # The store counts attempts and crashes from the last record, too.
+            self.claim = self.claim._replace(attempt=1, crashes=0)
+
+    def job_ends(self, ids: Sequence[UUID]) -> list[JobEnd]:
+        return job_ends(self.services.store, ids, self.claim.tenant)
+
+    def group_ends(self, id: UUID) -> GroupEnds:
+        return group_ends(self.services.store, id, self.claim.tenant)
+
+    def stop_group(self, id: UUID, reason: str) -> None:
+        stop_group(self.services.store, id, reason, self.claim.tenant)
+
+    def store_now(self) -> datetime:
+        return self.services.store.now()
+
+    def take_signal(self, names: Sequence[str], record: str, before: datetime | None) -> str | None:
+        claim = self.claim
+        taken = self.services.store.take_signal(
+            SignalFence(claim.id, claim.token, claim.worker), names, record, before=before
+        )
+        if taken.lost or taken.record is not None:
+            self._recorded(not taken.lost)
+        return taken.record
+
+    def find_event(self, name: str, match: str, since: datetime | None) -> str | None:
+        return found_event(self.services.store, self.claim, name, match, since)
+
+    def pause(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0 and not self.is_cancelled():
+            time.sleep(min(left, _GLANCE))
+
+    async def apause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
 
     def is_timed_out(self) -> bool:
         return self.timed_out
@@ -225,6 +310,10 @@ class HeldJob:
     def store_name(self) -> str | None:
         return self.services.store_name
 
+    @property
+    def life(self) -> Lifetime:
+        return self.services.life
+
     def completing(self) -> float:
         if self.lost:
             check_held(self.claim.id, held=False)
@@ -242,8 +331,15 @@ class HeldJob:
     def fetch(self, text: str) -> str:
         return read_value(self.services.store, text)
 
+    def read_results(self) -> Mapping[UUID, NodeResult]:
+        return self.results
+
+    @property
+    def flow_store(self) -> Store:
+        return self.services.store
+
     def flush(self) -> None:
         self.services.flush(self)
 
-    def unwritten(self) -> tuple[list[LogEntry], list[ProgressReport]]:
+    def unwritten(self) -> Unwritten:
         return self.services.unwritten(self)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
-from uuid import UUID
 
-from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import NO_DETAILS, Claim, Details
+from tidemill.domain.job import NO_DETAILS, Claim
+from tidemill.domain.node_results import NO_RESULTS, JobStarts
+from tidemill.domain.references import INPUTS
 from tidemill.domain.states import JobState
 from tidemill.engine.exchange.held_job import DECIDED, SUPERSEDED, HeldJob, RunnerServices
 from tidemill.engine.executors.kinds import LOOP, PROCESS, THREAD, kind_of
@@ -23,6 +23,8 @@ from tidemill.tasks.task import Declared
 _log = logging.getLogger("tidemill.engine")
 _SHORTEST_PAUSE, _PAUSE = 0.02, 1.0
 T = TypeVar("T")
+
+NO_STARTS = JobStarts({}, NO_RESULTS)
 
 OFTEN_BACK = 20
 """Number of executions without a charged attempt after which a suspect runs only while no other job runs."""
@@ -37,18 +39,18 @@ class StartPatience(Protocol):
     def rest(self, seconds: float) -> None: ...
 
 
-def details_of(store: Store, claims: Sequence[Claim], patience: StartPatience) -> dict[UUID, Details]:
-    """The details of jobs that have more of them than the claim contains."""
+def starts_of(store: Store, claims: Sequence[Claim], patience: StartPatience) -> JobStarts:
+    """The details of jobs that have more of them than the claim contains, and the results that they take."""
     detailed = [claim.id for claim in claims if claim.detailed]
     if not detailed:
-        return {}
-    found = _patiently(lambda: store.get(detailed, tenant=ALL_TENANTS), "the arguments of jobs", patience)
-    return {job.id: job.details for job in found or ()}
+        return NO_STARTS
+    found = _patiently(lambda: store.job_starts(detailed), "the arguments of jobs", patience)
+    return found or NO_STARTS
 
 
 def held_of(
     claims: Sequence[Claim],
-    details: Mapping[UUID, Details],
+    starts: JobStarts,
     registry: Registry,
     services: RunnerServices,
     *,
@@ -56,6 +58,7 @@ def held_of(
 ) -> dict[int, HeldJob]:
     """The claimed jobs with everything needed to run them, by the integer value of their ids."""
     held: dict[int, HeldJob] = {}
+    details = starts.details
     tasks: dict[str, tuple[Declared, str]] = {}
     for claim in claims:
         task = claim.task
@@ -68,7 +71,9 @@ def held_of(
             kind = PROCESS
         id = claim.id
         asked_with = details.get(id, NO_DETAILS) if details and claim.detailed else NO_DETAILS
-        held[id.int] = HeldJob(claim, declared, asked_with, services, kind)
+        job = held[id.int] = HeldJob(claim, declared, asked_with, services, kind)
+        if starts.results and INPUTS in asked_with.options:
+            job.results = starts.results
     return held
 
 

@@ -90,7 +90,7 @@ class LoopDriver:
             now = self._clock.monotonic()
             turn = machine.loop_turn(now, wanted=self.wants())
             settled = self._shared.outbox.take(self._batch, now) if turn.share.results else []
-            plan = machine.plan(turn.share.claims)
+            plan = machine.plan(turn.share.claims, writes=bool(settled))
             took = bool(settled) or plan is not None
             if not took and not machine.flights:
                 if machine.loop_yields(turn):

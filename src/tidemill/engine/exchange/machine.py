@@ -97,6 +97,9 @@ class LaneLook(Enum):
     READ = "read"
     """Read the lanes first."""
 
+    FOLLOW = "follow"
+    """Use the known lanes and those that recently had work: the results of the step release jobs there."""
+
     WRITE_THEN_READ = "write then read"
     """Write the results, then read the lanes: clients that wait for these results must not wait for the reading."""
 
@@ -139,6 +142,7 @@ class ExchangeMachine:
         self._wakeup = Wakeup.PENDING
         self._role = LoopRole.AWAY
         self._drove_at = float("-inf")
+        self._follows = False  # the next claim follows results that may release jobs
         self._on_loop = False  # the loop's thread is between ``loop_begins`` and ``loop_ends``
         self._flights = 0
 
@@ -169,7 +173,7 @@ class ExchangeMachine:
 
     @property
     def recovering(self) -> bool:
-        """Whether one thread recovers, and no other step may begin."""
+        """Whether one thread recovers. No step may begin in that time."""
         return self._recovering
 
     @property
@@ -272,10 +276,16 @@ class ExchangeMachine:
             return Share(stale, ClaimScope.WITHOUT_LOOP)
         return Share(True, ClaimScope.NOTHING)
 
-    def plan(self, scope: ClaimScope) -> ClaimPlan | None:
-        """Plan the claim of a step, and count its jobs as requested. ``claim_ended`` must follow."""
+    def plan(self, scope: ClaimScope, *, writes: bool = False) -> ClaimPlan | None:
+        """Plan the claim of a step, and count its jobs as requested. ``claim_ended`` must follow.
+
+        ``writes``: the step also writes results. If jobs of flows run here, these may release jobs, which the same step claims.
+        """
         if not self._claiming or scope is ClaimScope.NOTHING:
             return None
+        if writes and self._planner.linked:
+            self._planner.wet()
+            self._follows = True
         plan = self._planner.plan(
             only=LOOP if scope is ClaimScope.LOOP_ONLY else None,
             without=LOOP if scope is ClaimScope.WITHOUT_LOOP else None,
@@ -292,10 +302,11 @@ class ExchangeMachine:
         """A step is about to claim. ``must_look``: pauses or limits have changed and must be read first."""
         if self._role is LoopRole.TRYING and not must_look:
             return LaneLook.TRY
+        follows, self._follows = self._follows, False
         wakeup, self._wakeup = self._wakeup, Wakeup.NONE
         if wakeup is Wakeup.NONE:
-            return LaneLook.KNOWN
-        if wakeup is Wakeup.TRIED:
+            return LaneLook.FOLLOW if follows else LaneLook.KNOWN
+        if wakeup is Wakeup.TRIED and not follows:
             return LaneLook.WRITE_THEN_READ
         return LaneLook.READ if must_look else LaneLook.TRY_THEN_READ
 
@@ -327,10 +338,12 @@ class ExchangeMachine:
         return self._claiming and self._store_ok
 
     def loop_wants(self) -> bool:
-        """Whether the loop's thread should drive: the last claim returned a full batch, and nothing runs elsewhere."""
+        """Whether the loop's thread should drive: the last claim returned a full batch, or jobs of flows run, whose ends
+        release other jobs; and nothing runs elsewhere.
+        """
         planner = self._planner
         return (
-            planner.hot
+            (planner.hot or bool(planner.linked))
             and self._claiming
             and self._store_ok
             and not any(kind.load for kind in planner.kinds.values() if kind.name != LOOP)

@@ -96,6 +96,8 @@ class Planner:
     hot: bool = False  #: whether the last claim returned as many jobs as requested
     shut: bool = False  #: while True, nothing is claimed
     rated: bool = False  #: whether jobs under a rate are pending, for which slots stay free
+    #: the held jobs of flows, whose ends may release other jobs
+    linked: set[int] = field(default_factory=set)
     turn: int = field(default=0)
 
     def plan(self, *, only: str | None = None, without: str | None = None) -> ClaimPlan | None:

@@ -19,7 +19,7 @@ from tidemill.domain.outcome import Failed
 from tidemill.domain.record import Keep, Record
 from tidemill.domain.states import JobState
 from tidemill.engine.exchange.finisher import Settled, finishes_of, settle_as
-from tidemill.errors import StoreCorrupt, StoreError
+from tidemill.errors import StoreCorrupt, StoreError, TidemillError
 from tidemill.stores.base import Store
 
 _log = logging.getLogger("tidemill.engine")
@@ -127,11 +127,18 @@ def one_by_one(store: Store, clock: Clock, settled: Sequence[Settled], error: Ex
         except Exception as refused:  # noqa: BLE001  (a store may raise any exception for data it cannot write)
             if is_trouble(refused):
                 left.append(item)
-            elif item.error is UNWRITABLE:
+            elif item.error is not None and item.error.type == UNWRITABLE.type:
                 _log.exception("cannot write the result of job %s; giving up", item.claim.id)
                 written.append(item)
                 lost.add(item.claim.id)
             else:
                 _log.exception("cannot write the result of job %s; recording an error instead", item.claim.id)
-                left.append(settle_as(item.held, Failed(UNWRITABLE, permanent=True), None, at))
+                left.append(settle_as(item.held, Failed(_unwritable(refused), permanent=True), None, at))
     return SortedResults(written, frozenset(lost), left)
+
+
+def _unwritable(refused: Exception) -> ErrorInfo:
+    """The error of a job whose result the store rejects, with the reason if it is Tidemill's own."""
+    if not isinstance(refused, TidemillError):
+        return UNWRITABLE
+    return ErrorInfo(UNWRITABLE.type, f"{UNWRITABLE.message}: {refused.message}")

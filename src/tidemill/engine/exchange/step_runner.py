@@ -155,9 +155,9 @@ class StepRunner:
             return self._try_then_read(settled, plan)
         if look is LaneLook.WRITE_THEN_READ and settled:
             self._exchange(settled)
-        if look is not LaneLook.KNOWN or claimer.is_stale():
+        if look not in (LaneLook.KNOWN, LaneLook.FOLLOW) or claimer.is_stale():
             claimer.refresh()
-        return self._claim(settled, plan, claimer.requests(plan))
+        return self._claim(settled, plan, claimer.requests(plan, remembered=look is LaneLook.FOLLOW))
 
     def _try_then_read(self, settled: list[Settled], plan: ClaimPlan) -> int:
         claimer = self._claimer

@@ -118,7 +118,7 @@ class ThreadDriver:
         share = self._machine.thread_turn(now)
         # Results first: they free the slots that the plan fills.
         settled = self._shared.outbox.take(self._batch, now) if share.results else []
-        plan = self._machine.plan(share.claims)
+        plan = self._machine.plan(share.claims, writes=bool(settled))
         if not settled and plan is None:
             return None
         self._machine.step_begins()

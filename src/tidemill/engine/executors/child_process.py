@@ -6,24 +6,33 @@ This module does not depend on what the child runs.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import select
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Collection
 from weakref import WeakSet
 
+from tidemill.engine.confinement.launch import start
 from tidemill.engine.deathwatch import are_gone, end_families, end_in_words
 from tidemill.engine.frames import LOST_WIRE, Wire
+from tidemill.tasks.confinement import Confinement
 
 _MANNERS = 2.0  # seconds a child has to exit after its socket was closed
 _WARNING = 1.0  # seconds between SIGTERM and SIGKILL
 _LAST_MOMENT = 0.2  # seconds a child has to exit after it has closed its socket
 _LOOK = 0.02  # seconds between two checks where the kernel cannot signal an exit
+
+OVER_MEMORY, NOT_ENTERED = 72, 73
+"""Exit codes of a sandbox: its processes used too much memory together, or it could not be set up."""
+
+_REASONS = {
+    LOST_WIRE: ", as its socket to the runner was closed",
+    OVER_MEMORY: ", as its processes together used more memory than allowed",
+    NOT_ENTERED: ", as it could not enter its sandbox",
+    -signal.SIGXCPU: ", as it used up its processor time",
+}
 
 _held: WeakSet[ChildProcess] = WeakSet()
 
@@ -44,42 +53,22 @@ class ChildProcess:
     Start it on a thread that outlives it (see ``deathwatch``), and always reap it.
     """
 
-    def __init__(self, app_path: str, store_name: str | None = None) -> None:
+    def __init__(
+        self, app_path: str, store_name: str | None = None, confinement: Confinement | None = None
+    ) -> None:
+        self.confinement = confinement
         ours, theirs = socket.socketpair()
         tied, self._life = os.pipe()
-        numbers = (theirs.fileno(), tied)
-        words = [
-            "--fd",
-            str(numbers[0]),
-            "--life",
-            str(tied),
-            "--app",
-            app_path,
-            "--parent",
-            str(os.getpid()),
-            *(() if store_name is None else ("--store-name", store_name)),
-        ]
         self.wire = Wire(ours)
         try:
-            self._process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
-                [
-                    sys.executable,
-                    "-m",
-                    "tidemill.engine.executors.child_main",
-                    *words,
-                    "--path",
-                    json.dumps(sys.path),
-                ],
-                stdin=subprocess.DEVNULL,
-                pass_fds=numbers,
-                start_new_session=True,
-            )
+            self._launch = start(confinement, app_path, store_name, theirs, tied)
         except BaseException:
             self.let_go()
             raise
         finally:
             theirs.close()
             os.close(tied)
+        self._process = self._launch.process
         self.pid = self._process.pid
         _held.add(self)
         self.jobs = 0  #: number of jobs it has run
@@ -129,8 +118,8 @@ class ChildProcess:
                 self._end = None
         self.let_go()
         are_gone(self._others, _WARNING)
-        lost = ", as its socket to the runner was closed" if code == LOST_WIRE else ""
-        return end_in_words(code) + lost
+        self._launch.clean()
+        return end_in_words(code) + _REASONS.get(code, "")
 
     def last_moment(self) -> None:
         """Give a child that closed its socket a moment to exit by itself, so that its exit code is meaningful."""
@@ -148,6 +137,8 @@ class ChildProcess:
 
         Returns a description of the exit.
         """
+        if self.confinement is not None and not self.ready:
+            return self.reap()  # it has not begun anything that an exit handler could complete
         self.wire.hang_up()
         if not self._ended_within(_MANNERS):
             with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -91,7 +91,11 @@ class LoopExecutor:
     def submit(self, jobs: Sequence[HeldJob]) -> None:
         """Run these jobs as slots become free."""
         enqueue(self._waiting, jobs)
-        (self._loop or self._start()).call_soon_threadsafe(self._fill)
+        self.started().call_soon_threadsafe(self._fill)
+
+    def started(self) -> asyncio.AbstractEventLoop:
+        """The event loop, which is started if it was not."""
+        return self._loop or self._start()
 
     def _start(self) -> asyncio.AbstractEventLoop:
         with self._starting:  # two threads may submit the first jobs at once

@@ -16,6 +16,7 @@ from tidemill.engine.exchange.held_job import STOPPING, HeldJob
 from tidemill.engine.executors.local import enqueue, withdrawn
 from tidemill.engine.runner.execution import ExecutionEnd
 from tidemill.engine.worker_settings import WorkerSettings
+from tidemill.tasks.confinement import Container
 from tidemill.tasks.events import Subscriber
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class ProcessQueue:
         self._processes: ProcessExecutor | None = None
         self._put_off: dict[UUID, int] = {}  # how often each suspect was postponed
         self._most = 2 * max(settings.children, min(settings.threads, SUSPECTS))
+        self._swept = False
         if app_path is not None and settings.children:
             from tidemill.engine.executors.processes import ProcessExecutor
 
@@ -117,13 +119,34 @@ class ProcessQueue:
                 elif self._processes.places(spare=suspect) <= 0:
                     passed.append(held)
                 else:
+                    self._sweep(held)
                     begin, end = partial(self._begin, held), partial(self._ended, held)
                     self._processes.submit(
-                        held.claim, held.details, held, held.claim.timeout, end, begin, spare=suspect
+                        held.claim,
+                        held.details,
+                        held,
+                        held.claim.timeout,
+                        end,
+                        begin,
+                        spare=suspect,
+                        confinement=held.declared.options.confinement,
                     )
             self._waiting.extendleft(reversed(passed))
         for held in over:
             self._on_ended(held, None)
+
+    def _sweep(self, held: HeldJob) -> None:
+        """Before the first job in a container, remove those of runners that were killed."""
+        confinement = held.declared.options.confinement
+        if self._swept or not isinstance(confinement, Container):
+            return
+        self._swept = True
+        from tidemill.engine.confinement.containers import remove_leftovers, working_runtime
+
+        if (runtime := working_runtime(confinement.runtime)) is not None:
+            threading.Thread(
+                target=remove_leftovers, args=(runtime,), name="tidemill-container-sweep", daemon=True
+            ).start()
 
     def _ended(self, held: HeldJob, ended: ExecutionEnd) -> None:
         if isinstance(ended.outcome, TimedOut) and ended.outcome.retryable is None:

@@ -14,9 +14,11 @@ import select
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
+from uuid import UUID
 
+from tidemill.domain.graph import Additions
 from tidemill.domain.job import Claim, Details, NewJob
 from tidemill.domain.outcome import (
     Cancelled,
@@ -29,6 +31,8 @@ from tidemill.domain.outcome import (
     TimedOut,
 )
 from tidemill.engine import sanitize
+from tidemill.engine.confinement.launch import is_detached
+from tidemill.engine.confinement.requests import check_following, keyed
 from tidemill.engine.context import Outlet, StartRefused
 from tidemill.engine.executors.child_process import ChildProcess
 from tidemill.engine.frames import (
@@ -41,12 +45,15 @@ from tidemill.engine.frames import (
     progress_from_data,
     progress_to_data,
 )
+from tidemill.engine.frames_additions import additions_from_data
 from tidemill.engine.frames_events import event_from_data
 from tidemill.engine.frames_follow_ups import following_from_data
+from tidemill.engine.job_ends import ends_to_data
 from tidemill.engine.runner.execution import ExecutionEnd
 from tidemill.engine.runner.large_values import portable, stored_here
-from tidemill.errors import PayloadTooLarge, TidemillError
+from tidemill.errors import BadSettings, Cancel, PayloadTooLarge, TidemillError
 from tidemill.tasks.ambient import Audited
+from tidemill.tasks.confinement import Confinement, Container, Process, Sandbox
 
 if TYPE_CHECKING:
     from tidemill.engine.executors.processes import ProcessExecutor
@@ -57,7 +64,25 @@ _NEVER = float("inf")
 _LINGER = 5.0  # seconds that the child of a spare slot is kept for the next job
 _IDLE = 3600.0  # seconds between two checks of a spare slot that nothing wakes
 
-Following = tuple[tuple[NewJob, ...], tuple[Audited, ...]]
+_ASKED = frozenset(
+    {
+        "checkpoint",
+        "flush",
+        "unwritten",
+        "renew_start",
+        "step_records",
+        "record_steps",
+        "store_now",
+        "take_signal",
+        "find_event",
+        "job_ends",
+        "group_ends",
+        "stop_group",
+    }
+)
+"""Messages that a child waits for an answer to."""
+
+Following = tuple[tuple[NewJob, ...], tuple[Audited, ...], Additions | None]
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +95,7 @@ class ChildJob:
     timeout: timedelta | None
     on_end: Callable[[ExecutionEnd], None]
     begin: Callable[[], bool]
+    confinement: Confinement | None = None  #: the rights of its child
     number: int = 0  #: number of the run in its child
     began: float | None = None
     cancel_reason: str | None = None
@@ -94,6 +120,7 @@ class ProcessSlot:
         self._lane = lane
         self.spare = spare  #: has a child only while there is a job for it
         self.order: ChildJob | None = None
+        self.confinement: Confinement | None = None  #: of the last job, for which a child is kept ready
         self.wanted = False  #: set at the first use; from then on a child is kept ready
         self._child: ChildProcess | None = None
         self._start_by = _NEVER
@@ -201,8 +228,11 @@ class ProcessSlot:
             self._sleep(rest)
             return
         try:
-            child = ChildProcess(lane.app_path, lane.store_name)
-        except OSError as error:
+            with lane.changed:
+                confinement = self.confinement if self.order is None else self.order.confinement
+                self.confinement = confinement
+            child = ChildProcess(lane.app_path, lane.store_name, confinement)
+        except (OSError, BadSettings) as error:
             self._start_failed(f"it cannot be started: {error}")
             return
         with lane.changed:
@@ -219,6 +249,9 @@ class ProcessSlot:
     def _attend(self, child: ChildProcess) -> None:
         """Send the child what is pending for it, and wait for the next event."""
         try:
+            if self._is_wrong(child):
+                self._dismiss(child)
+                return
             self._give(child)
             lingers = self.spare and self.order is None
             spoke, ended, woken = child.wait_with(self._wakened, _LINGER if lingers else None)
@@ -234,6 +267,11 @@ class ProcessSlot:
             if not isinstance(error, OSError):
                 _log.exception("unexpected error in the child process protocol; replacing the child")
             self._lost(child, error)
+
+    def _is_wrong(self, child: ChildProcess) -> bool:
+        """Whether the next job needs a child with other limits."""
+        order = self.order
+        return order is not None and order.began is None and order.confinement != child.confinement
 
     def _give(self, child: ChildProcess) -> None:
         order = self.order
@@ -254,7 +292,9 @@ class ProcessSlot:
         message = {
             "kind": "run",
             "run": order.number,
-            "claim": claim_to_data(portable(order.claim, order.outlet)),
+            "claim": claim_to_data(
+                portable(order.claim, order.outlet, detached=is_detached(child.confinement))
+            ),
             "details": details_to_data(order.details),
             "start_by": order.outlet.start_by,
         }
@@ -307,16 +347,23 @@ class ProcessSlot:
                 claim = order.claim
                 fenced = replace(entry, job_id=claim.id, number=claim.token, worker=claim.worker)
                 self._pass_on(order.outlet.log, fenced)
+            case "stream":
+                items = [(int(n), str(data)) for n, data in message["items"]]
+                self._pass_on(order.outlet.write_stream, str(message["name"]), items)
             case "save_checkpoint":
                 self._pass_on(order.outlet.save_checkpoint, message["name"], message["value"])
             case "event":
                 self._pass_on(self._lane.publish, event_from_data(message["event"]))
             case "completing":
                 order.outlet.completing()
-            case "checkpoint" | "flush" | "unwritten" | "renew_start":
+            case "seal" | "open":
+                self._answer(child, order, message)
+            case kind if kind in _ASKED:
                 self._answer(child, order, message)
             case "ended":
-                following = following_from_data(message)
+                following = (*following_from_data(message), additions_from_data(message))
+                if is_detached(order.confinement):
+                    check_following(order.claim, *following)
                 self._ended(child, order, outcome_from_data(message["outcome"]), message["spent"], following)
 
     def _pass_on(self, say: Callable[..., object], *sanitize: object) -> None:
@@ -328,7 +375,10 @@ class ProcessSlot:
     def _answer(self, child: ChildProcess, order: ChildJob, message: Data) -> None:
         answer: Data = {"kind": "answer", "ask": message["ask"]}
         try:
-            answer["value"] = _answer_to(order.outlet, message)
+            if message["kind"] in ("seal", "open"):
+                answer["value"] = keyed(order.claim, order.details.definition_id, message)
+            else:
+                answer["value"] = _answer_to(order.outlet, message)
             child.wire.send(answer)
         except TidemillError as error:
             child.wire.send({**answer, "value": None, "error": type(error).__name__, "message": str(error)})
@@ -351,18 +401,20 @@ class ProcessSlot:
                 _log.warning("the child process of %s is replaced: %s", order, spent)
             self._bury(child)  # before reporting the end, so that nothing of the job is still running by then
         self._finish(order, outcome, following)
-        if self._child is child and child.jobs >= self._lane.max_jobs:
+        # A job could have prepared its process to read the arguments of the next one.
+        once = isinstance(child.confinement, Sandbox | Container) or _has_budget(child.confinement)
+        if self._child is child and (once or child.jobs >= self._lane.max_jobs):
             self._dismiss(child)
 
     # Job ends ---------------------------------------------------------------------------------------------------------
 
-    def _finish(self, order: ChildJob, outcome: Outcome, following: Following = ((), ())) -> None:
+    def _finish(self, order: ChildJob, outcome: Outcome, following: Following = ((), (), None)) -> None:
         now = self._lane.clock.monotonic()
         with self._lane.changed:
             self.order = None
         ended = ended_as(outcome, order.began if order.began is not None else now, now, following)
         try:
-            if ended.result is not None and order.outlet.is_private:
+            if ended.result is not None and (order.outlet.is_private or is_detached(order.confinement)):
                 ended = stored_here(ended, order.outlet)
             order.on_end(ended)
         except Exception:  # noqa: BLE001  (the slot has other jobs to run)
@@ -401,19 +453,66 @@ class ProcessSlot:
             self._finish(order, order.verdict or Released(f"no child process could be started: {why}"))
 
 
+def _has_budget(confinement: Confinement | None) -> bool:
+    """Whether the limits of a child process are those of one job."""
+    return isinstance(confinement, Process) and (confinement.cpu is not None or confinement.own_folder)
+
+
 def _answer_to(outlet: Outlet, message: Data) -> object:
     match message["kind"]:
         case "checkpoint":
             return outlet.checkpoint(message["name"])
         case "renew_start":
             return _renewed(outlet)
+        case "step_records":
+            return dict(outlet.step_records())
+        case "record_steps":
+            return _recorded(outlet, message["records"])
+        case "store_now":
+            return outlet.store_now().isoformat()
+        case "job_ends":
+            return ends_to_data(outlet.job_ends([UUID(id) for id in message["ids"]]))
+        case "group_ends":
+            ends = outlet.group_ends(UUID(message["id"]))
+            return {"is_ended": ends.is_ended, "members": ends_to_data(ends.members)}
+        case "stop_group":
+            outlet.stop_group(UUID(message["id"]), str(message["reason"]))
+            return None
+        case "take_signal":
+            return _taken(outlet, message)
+        case "find_event":
+            return outlet.find_event(message["name"], message["match"], _instant(message["since"]))
         case "flush":
             outlet.flush()
             return None
         case _:
-            lines, reports = outlet.unwritten()
-            progress = [progress_to_data(report.progress) for report in reports]
-            return {"lines": [entry_to_data(entry) for entry in lines], "progress": progress}
+            unwritten = outlet.unwritten()
+            return {
+                "lines": [entry_to_data(entry) for entry in unwritten.lines],
+                "progress": [progress_to_data(report.progress) for report in unwritten.reports],
+                "items": [[entry.name, entry.n, entry.data] for entry in unwritten.items],
+            }
+
+
+def _recorded(outlet: Outlet, records: Data) -> bool:
+    """Write records of steps; return whether this worker still holds the job."""
+    try:
+        outlet.record_steps({str(name): str(value) for name, value in records.items()})
+    except Cancel:
+        return False
+    return True
+
+
+def _taken(outlet: Outlet, message: Data) -> Data:
+    try:
+        record = outlet.take_signal(message["names"], message["record"], _instant(message["before"]))
+    except Cancel:
+        return {"lost": True, "record": None}
+    return {"lost": False, "record": record}
+
+
+def _instant(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
 
 
 def _renewed(outlet: Outlet) -> Data:
@@ -424,7 +523,9 @@ def _renewed(outlet: Outlet) -> Data:
     return {"refused": None, "start_by": outlet.start_by}
 
 
-def ended_as(outcome: Outcome, began: float, ended: float, following: Following = ((), ())) -> ExecutionEnd:
+def ended_as(
+    outcome: Outcome, began: float, ended: float, following: Following = ((), (), None)
+) -> ExecutionEnd:
     """Build an ``ExecutionEnd`` from an outcome that another process reported, with readings of this process's clock."""
     result: str | None = None
     if isinstance(outcome, Succeeded):

@@ -24,6 +24,7 @@ from tidemill.engine.executors.process_slot import ChildJob, ProcessSlot
 from tidemill.engine.process_memory import room_for_another
 from tidemill.engine.runner.execution import ExecutionEnd
 from tidemill.errors import BadSettings, UsageError
+from tidemill.tasks.confinement import Confinement
 from tidemill.tasks.events import Subscriber
 
 _log = logging.getLogger("tidemill.engine")
@@ -126,6 +127,7 @@ class ProcessExecutor:
         begin: Callable[[], bool] = lambda: True,
         *,
         spare: bool = False,
+        confinement: Confinement | None = None,
     ) -> None:
         """Run a claim in a free slot. ``outlet``, ``on_end`` and ``begin`` are called on a thread of this executor.
 
@@ -139,8 +141,11 @@ class ProcessExecutor:
             if not idle:
                 raise UsageError(f"all {len(self._slots)} children are busy; look at free before you submit")
             # Prefer a spare slot if the job may use one, and leave the others to jobs that may not.
-            slot = max(idle, key=lambda slot: (slot.spare, slot.is_ready, slot.wanted))
-            slot.order = ChildJob(claim, details, outlet, timeout, on_end, begin)
+            slot = max(
+                idle,
+                key=lambda slot: (slot.spare, slot.confinement == confinement, slot.is_ready, slot.wanted),
+            )
+            slot.order = ChildJob(claim, details, outlet, timeout, on_end, begin, confinement)
             self._need(slot)
 
     def cancel(self, id: UUID, reason: str) -> bool:

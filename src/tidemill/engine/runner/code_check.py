@@ -88,7 +88,9 @@ class CodeCheck:
 
     def _can_read(self, job: JobRow) -> bool:
         try:
-            self._registry.get(job.task).arguments.load(read_value(self._store, job.args))
+            self._registry.get(job.task).arguments.load(
+                read_value(self._store, job.args), job.id, job.details.definition_id
+            )
         except (BadArguments, BlobDamaged):
             return False
         return True

@@ -53,6 +53,7 @@ class Counters:
         self.claims = dict.fromkeys(CLAIMS, 0)
         self.contention = dict.fromkeys(CONTENTION, 0)
         self.claimed = 0
+        self.steps = self.suspensions = 0
 
     def claim(self, asked: int, claimed: int | None) -> None:
         """Count a claim that requested ``asked`` jobs and returned ``claimed``; None if it failed.
@@ -95,6 +96,7 @@ class Counters:
         for change in others:
             self._count(line, change.execution.value, 1)
             self.errors += change.execution in ERRORS
+            self.suspensions += change.execution is ExecutionState.SUSPENDED
             self.handed_back += change.execution is ExecutionState.RELEASED and change.reason == STOPPING
         times = [item.ended - item.began for item in settled if item.began is not None]
         if times and min(times) < 0:
@@ -123,6 +125,8 @@ class Counters:
             "claims": dict(self.claims),
             "contention": dict(self.contention),
             "claimed": self.claimed,
+            "steps": self.steps,
+            "suspensions": self.suspensions,
         }
 
     def add(self, told: Mapping[str, Any]) -> Self:
@@ -138,6 +142,8 @@ class Counters:
         for name, count in told.get("contention", {}).items():
             self.contention[name] += count
         self.claimed += told.get("claimed", 0)
+        self.steps += told.get("steps", 0)
+        self.suspensions += told.get("suspensions", 0)
         return self
 
     def families(self) -> list[Family | Histogram]:
@@ -152,7 +158,17 @@ class Counters:
             for outcome, count in sorted(line.outcomes.items()):
                 ended.add(count, task=task, outcome=outcome)
             took.add(line.buckets, line.seconds, task=task)
-        return [ended, took, *self._claiming()]
+        steps = Family(
+            "tidemill_steps_total", "Steps of durable functions that were recorded here.", "counter"
+        )
+        steps.add(self.steps)
+        suspensions = Family(
+            "tidemill_suspensions_total",
+            "Executions that ended because their job waits for something.",
+            "counter",
+        )
+        suspensions.add(self.suspensions)
+        return [ended, took, *self._claiming(), steps, suspensions]
 
     def _claiming(self) -> list[Family]:
         asked = Family(

@@ -59,9 +59,9 @@ def stored_here(ended: ExecutionEnd, outlet: BlobOutlet) -> ExecutionEnd:
     return _with_result(ended, text)
 
 
-def portable(claim: Claim, outlet: BlobOutlet) -> Claim:
+def portable(claim: Claim, outlet: BlobOutlet, *, detached: bool = False) -> Claim:
     """The claim for a child process: with its large arguments if the child cannot reach the store."""
-    if outlet.is_private and is_reference(claim.args):
+    if (outlet.is_private or detached) and is_reference(claim.args):
         return claim._replace(args=outlet.fetch(claim.args))
     return claim
 

@@ -17,7 +17,6 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -31,7 +30,7 @@ from tidemill.engine.app_lookup import Application, find_app, unused_store, user
 from tidemill.engine.deathwatch import die_with_parent, end_own_descendants, tie_group
 from tidemill.engine.frames import Data, Wire, instant_from_data
 from tidemill.engine.listener import WakeupListener
-from tidemill.engine.log_formats import LEVELS, write_logs
+from tidemill.engine.log_formats import LogOutput, add_log_arguments, write_output
 from tidemill.engine.node import release_here
 from tidemill.engine.runner.code_check import EVERY, CodeCheck
 from tidemill.engine.runner.hook_server import HookServer
@@ -66,12 +65,12 @@ class RunnerMain:
         self,
         wire: Wire,
         app_path: str,
-        begin_log: Callable[[], None],
+        logs: LogOutput,
         *,
         sources: bool = False,
         hooks: Wire | None = None,
     ) -> None:
-        self._wire, self._app_path, self._begin_log = wire, app_path, begin_log
+        self._wire, self._app_path, self._logs = wire, app_path, logs
         self._hooks = hooks
         self._hook_server: HookServer | None = None
         self._offer: Data = {}
@@ -87,7 +86,8 @@ class RunnerMain:
         threading.Thread(target=self._hear, name="tidemill-supervisor", daemon=True).start()
         try:
             app = find_app(self._app_path)
-            self._begin_log()  # after the import, so that an app that configures logging itself is left alone
+            # After the import, so that an app that configures logging itself is left alone.
+            write_output(self._logs, capture=app.hooks.capture)
             sound, broken = examine(app.registry)
             hello = describe(app, sound, broken) | {"warning": unused_store(app, self._app_path)}
             hello |= {"sources": source_files()} if self._sources else {}
@@ -165,11 +165,19 @@ class RunnerMain:
         check = CodeCheck(app.store, tasks)
         check.quietly()
         listener.start()
-        runner.start()
+        try:
+            runner.start()
+        except BaseException as error:  # noqa: BLE001  (the app's lifespan may raise anything)
+            self._say("failed", error=explain(error))
+            return 1
         duty = app.retention_duty()
         archiver = None if duty is None else RetentionThread(duty)
         if archiver is not None:
             archiver.start()
+        background = app.background_thread()
+        if background is not None:
+            listener.subscribe(background.heard)
+            background.start()
         self._say("ready")
         while self._obey(runner):
             self._tell(runner, app.clock.monotonic())
@@ -182,10 +190,13 @@ class RunnerMain:
                 checked_at = app.clock.monotonic()
                 check.quietly()
         self._tell(runner, float("inf"))  # report the figures since the last message
+        root.hooks.flush()
         self._say("drained")
         hurry(_LEAVING)
         if archiver is not None:
             archiver.close()
+        if background is not None:
+            background.close()
         if self._hook_server is not None:
             self._hook_server.close()
         listener.close()
@@ -258,6 +269,8 @@ def examine(tasks: Registry) -> tuple[Registry, dict[str, str]]:
     Returns those that can run and, for the others, the reason; other workers may still claim the latter.
     """
     sound, broken = Registry(), {}
+    for own in tasks.own:
+        sound.add_own(own)
     for task in tasks:
         try:
             task.arguments.prepare()
@@ -382,8 +395,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--life", type=int, required=True, help="a pipe that is open as long as it lives")
     parser.add_argument("--parent", type=int, required=True, help="its process id")
     parser.add_argument("--app", required=True, help="where the app is: module:attribute")
-    parser.add_argument("--log-level", choices=LEVELS, default="info")
-    parser.add_argument("--log-json", action="store_true")
+    add_log_arguments(parser)
     parser.add_argument("--sources", action="store_true", help="tell the files of the imported code")
     given = parser.parse_args(words)
     # An empty handler instead of SIG_IGN: programs that jobs start would inherit SIG_IGN and could not be terminated.
@@ -395,8 +407,8 @@ def main(words: Sequence[str] | None = None) -> int:
         die_with_parent(given.parent)
     wire = wire_of(given.fd)
     hooks = None if given.hooks is None else wire_of(given.hooks)
-    begin_log = partial(write_logs, given.log_level, as_json=given.log_json)
-    return RunnerMain(wire, given.app, begin_log, sources=given.sources, hooks=hooks).run()
+    logs = LogOutput.taken(vars(given))
+    return RunnerMain(wire, given.app, logs, sources=given.sources, hooks=hooks).run()
 
 
 def wire_of(descriptor: int) -> Wire:

@@ -1,9 +1,9 @@
-"""Writer of jobs' output: log lines and progress.
+"""Writer of jobs' output: log lines, progress and streams.
 
-Log lines are written in batches, progress at most once a second per job. All writes are fenced and must happen while
+Log lines and items of streams are written in batches, progress at most once a second per job. All writes are fenced and must happen while
 the job is held, so ``settle`` must be called before a job is finished. A thread that logs faster than the store writes
 has to wait. If the store does not answer for long, lines are dropped, and the job's log contains their number. An
-outage never fails a job.
+outage never fails a job. Items of streams are never dropped: the execution limits how many it writes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from uuid import UUID
 
 from tidemill.clock import Clock
 from tidemill.domain.job import LogEntry, Progress, ProgressReport
+from tidemill.domain.streams import StreamEntry, topic_of
+from tidemill.engine.completion import Unwritten
 from tidemill.engine.exchange.held_job import HeldJob
 from tidemill.engine.runner.log_buffer import AWAY, BATCH, FAST, Line, LogBuffer, batches, missing
 from tidemill.errors import StoreBusy, StoreCorrupt, StoreError, StoreUnavailable
@@ -27,14 +29,25 @@ _log = logging.getLogger("tidemill.engine")
 
 T = TypeVar("T")
 
+Item = tuple[HeldJob, StreamEntry]
+
 EVERY = 1.0
 """Seconds between two progress writes of one job."""
 
 GATHER = 0.2
 """Seconds that log lines wait to be written in one batch."""
 
+STREAM_GATHER = 0.05
+"""Longest time, in seconds, that items of streams wait to be written."""
+
+STREAM_BATCH = 2_000
+"""Maximum items of one write."""
+
 WAIT = 10.0
 """Longest time, in seconds, that a logging thread waits for space."""
+
+UNDERWAY = 0.1
+"""Seconds that the completion of a job in its user's transaction waits for a write of its output."""
 
 
 class OutputWriter:
@@ -54,9 +67,10 @@ class OutputWriter:
         self._writing = threading.Lock()
         self._lines = LogBuffer()
         self._progress: dict[UUID, tuple[HeldJob, Progress]] = {}
+        self._items: list[Item] = []
         self._underway: frozenset[UUID] = frozenset()  # jobs whose output is being written
         # The output being written.
-        self._in_flight: tuple[list[tuple[HeldJob, LogEntry]], list[tuple[HeldJob, Progress]]] = ([], [])
+        self._in_flight: tuple[list[Line], list[tuple[HeldJob, Progress]], list[Item]] = ([], [], [])
         self._written_at: dict[UUID, float] = {}
         self._failing = False
         self._closed = False
@@ -74,6 +88,12 @@ class OutputWriter:
             if self._lines.pressed and _may_wait(held):
                 self._room.wait_for(lambda: not self._lines.pressed or self._failing or self._closed, WAIT)
             self._lines.add(held, entry, self._why())
+            self._rouse()
+
+    def write_stream(self, held: HeldJob, entries: Sequence[StreamEntry]) -> None:
+        """Queue items of a stream."""
+        with self._changed:
+            self._items += [(held, entry) for entry in entries]
             self._rouse()
 
     def _is_much(self) -> bool:
@@ -97,13 +117,14 @@ class OutputWriter:
         written before them.
         """
         with self._changed:
-            if self._lines.idle and not (self._progress or self._underway or self._written_at):
+            if self._lines.idle and not (self._progress or self._items or self._underway or self._written_at):
                 return
             ending = frozenset(ids)
             waiting = (
                 not ending.isdisjoint(self._underway)  # they may be put back
                 or not ending.isdisjoint(self._progress)
                 or self._lines.holds(ending)
+                or any(held.claim.id in ending for held, _ in self._items)
             )
         error = self._write(ending) if waiting else None
         if isinstance(error, StoreBusy | StoreUnavailable):
@@ -117,29 +138,45 @@ class OutputWriter:
         """Write the output of this job."""
         self.settle([held.claim.id])
 
-    def unwritten(self, held: HeldJob) -> tuple[list[LogEntry], list[ProgressReport]]:
+    def unwritten(self, held: HeldJob) -> Unwritten:
         """Return output of this job that may be unwritten, for a transaction that completes the job.
 
-        It also stays queued.
+        It also stays queued. A write that has begun ends first, so that its lines are not stored twice; a write that waits
+        for the user's transaction cannot end, and finds the job completed afterwards.
         """
         with self._changed:
-            lines, reports = self._in_flight
+            self._changed.wait_for(lambda: held.claim.id not in self._underway, UNDERWAY)
+            lines, reports, items = self._in_flight
             entries = [*(entry for owner, entry in lines if owner is held), *self._lines.of(held)]
             told = [progress for owner, progress in (*reports, *self._progress.values()) if owner is held]
+            streamed = [entry for owner, entry in (*items, *self._items) if owner is held]
         claim = held.claim
-        return entries, [
-            ProgressReport(claim.id, claim.token, claim.worker, progress) for progress in told[-1:]
-        ]
+        return Unwritten(
+            entries,
+            [ProgressReport(claim.id, claim.token, claim.worker, progress) for progress in told[-1:]],
+            streamed,
+        )
 
     def _loop(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._lines or self._progress)
+                self._changed.wait_for(lambda: self._closed or self._lines or self._progress or self._items)
                 if self._closed:
                     return
             failed = self._write() is not None
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or (not failed and self._is_much()), GATHER)  # noqa: B023
+                self._gather(failed)
+
+    def _gather(self, failed: bool) -> None:
+        """Wait for more output: for a short time if there are items of streams."""
+
+        def enough() -> bool:
+            return self._closed or (not failed and self._is_much())
+
+        if not self._changed.wait_for(enough, STREAM_GATHER):
+            self._changed.wait_for(
+                lambda: enough() or (bool(self._items) and not failed), GATHER - STREAM_GATHER
+            )
 
     def _write(self, ending: frozenset[UUID] = frozenset()) -> StoreError | None:
         """Write all lines, and progress that is due or belongs to ending jobs. Returns the store's error, if any."""
@@ -155,28 +192,49 @@ class OutputWriter:
                 ]
                 reports = [self._progress.pop(id) for id in due]
                 self._written_at.update((id, now) for id in due)
-                reporting = [held for held, _ in (*lines, *reports)]
+                items = self._take_items(ending)
+                reporting = [held for held, _ in (*lines, *reports, *items)]
                 self._underway = frozenset(held.claim.id for held in reporting)
-                self._in_flight = lines, reports
+                self._in_flight = lines, reports, items
                 self._room.notify_all()
-            written = 0
+            written = streamed = 0
             lost: frozenset[UUID] = frozenset()
             try:
                 for batch in batches(lines):
                     lost |= _sieved(self._store.log, [entry for _, entry in batch])
                     written += len(batch)
+                for start in range(0, len(items), STREAM_BATCH):
+                    lost |= self._put_items(items[start : start + STREAM_BATCH])
+                    streamed += STREAM_BATCH
                 lost |= self._put_progress(reports)
             except StoreError as error:
-                self._put_back(lines[written:], reports, error)
+                self._put_back(lines[written:], reports, items[streamed:], error)
                 return error
             finally:
                 with self._changed:
-                    self._underway, self._in_flight = frozenset(), ([], [])
+                    self._underway, self._in_flight = frozenset(), ([], [], [])
+                    self._changed.notify_all()
                 self._warn_of_dropped(lines[:written])
             self._failing = False
             if lost:
                 self._lose(lost, reporting)
             return None
+
+    def _take_items(self, ending: frozenset[UUID]) -> list[Item]:
+        """The items to write now. Those of a job that its user's transaction completes stay here, unless it is ending."""
+        if not self._items:
+            return []
+        taken, self._items = self._items, []
+        if any(held.completes for held, _ in taken):
+            self._items = [item for item in taken if item[0].completes and item[0].claim.id not in ending]
+            taken = [item for item in taken if not item[0].completes or item[0].claim.id in ending]
+        return taken
+
+    def _put_items(self, items: Sequence[Item]) -> frozenset[UUID]:
+        """Write items of streams, wake their readers, and return the lost jobs."""
+        lost = _sieved(self._store.write_streams, [entry for _, entry in items])
+        self._told({topic_of(entry.job_id) for _, entry in items})
+        return lost
 
     def _warn_of_dropped(self, written: Sequence[Line]) -> None:
         count, reasons = missing(written)
@@ -196,13 +254,18 @@ class OutputWriter:
         return lost
 
     def _put_back(
-        self, lines: Sequence[Line], reports: Sequence[tuple[HeldJob, Progress]], error: StoreError
+        self,
+        lines: Sequence[Line],
+        reports: Sequence[tuple[HeldJob, Progress]],
+        items: Sequence[Item],
+        error: StoreError,
     ) -> None:
         if not self._failing:
-            _log.warning("log lines and progress cannot be written yet: %s", error)
+            _log.warning("the output of jobs cannot be written yet: %s", error)
         with self._changed:
             self._failing = True
             self._lines.put_back(lines, AWAY)
+            self._items[:0] = items
             for held, progress in reports:
                 self._progress.setdefault(held.claim.id, (held, progress))
             self._room.notify_all()
@@ -222,6 +285,7 @@ class OutputWriter:
         gone = set(jobs)
         with self._changed:
             self._lines.forget(gone)
+            self._items = [item for item in self._items if item[0].claim.id not in gone]
             for job_id in gone:
                 self._progress.pop(job_id, None)
                 self._written_at.pop(job_id, None)
@@ -234,7 +298,7 @@ class OutputWriter:
             self._room.notify_all()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(10)
-        if self._lines or self._progress:
+        if self._lines or self._progress or self._items:
             self._write(frozenset(self._progress))
 
 

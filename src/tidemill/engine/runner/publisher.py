@@ -6,6 +6,7 @@ active.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
@@ -13,12 +14,15 @@ from tidemill.clock import Clock
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import NewJob
 from tidemill.domain.states import ENDED, JobState
+from tidemill.domain.subscriptions import STARTED, TOPIC, NewEvent, started_event, wants_any
 from tidemill.engine.exchange.finisher import Settled, topics
 from tidemill.engine.exchange.held_job import HeldJob
 from tidemill.engine.listener import WakeupListener
 from tidemill.errors import StoreError
 from tidemill.stores.base import Store
 from tidemill.tasks.events import Event, Events
+
+_log = logging.getLogger("tidemill.engine")
 
 WATCHED = 60.0
 """Seconds after its last message for which a watcher counts as active."""
@@ -56,9 +60,20 @@ class Publisher:
 
     def started(self, jobs: Iterable[HeldJob]) -> None:
         """Publish that these jobs have been claimed and are starting."""
+        if self._store.subscriptions and wants_any(self._store.subscriptions, STARTED):
+            jobs = list(jobs)
+            self._record([started_event(held.claim) for held in jobs])
         if self._events is not None and self._events.wanted:
             for held in jobs:
                 self._publish("job.started", held, JobState.RUNNING)
+
+    def _record(self, events: Sequence[NewEvent]) -> None:
+        """Record starts for the subscriptions that want them. A start is no change of the job, so it may be lost."""
+        try:
+            if self._store.append_events(events):
+                self._store.notify([TOPIC])
+        except StoreError as error:
+            _log.warning("cannot record the start of %d jobs: %s", len(events), error)
 
     def finished(self, settled: Sequence[Settled]) -> None:
         """Publish that the outcomes of these jobs have been written."""

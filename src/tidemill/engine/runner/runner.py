@@ -13,6 +13,7 @@ from uuid import UUID
 
 from tidemill.clock import Clock
 from tidemill.domain.cluster import CancelRequest
+from tidemill.domain.decide import COMPLETED
 from tidemill.domain.job import Claim
 from tidemill.domain.limits import Rules
 from tidemill.domain.outcome import Misfit
@@ -20,15 +21,17 @@ from tidemill.engine.completion import Connections
 from tidemill.engine.exchange.exchange import Exchange
 from tidemill.engine.exchange.finisher import Settled, release, settle_as
 from tidemill.engine.exchange.held_job import LOST, STOPPING, HeldJob
-from tidemill.engine.exchange.job_starts import details_of, held_of, lots_of, mark_running, supersede
+from tidemill.engine.exchange.job_starts import held_of, lots_of, mark_running, starts_of, supersede
 from tidemill.engine.exchange.planner import Planner, RunnerStats, stats_of
 from tidemill.engine.exchange.sources import Claimer
 from tidemill.engine.exchange.start_deadlines import Permits
-from tidemill.engine.executors.kinds import LOOP, PROCESS, THREAD, kinds_of
+from tidemill.engine.executors.kinds import LOOP, PROCESS, THREAD, kinds_of, thread_slots
 from tidemill.engine.executors.local import ENDLESS, Executor, LoopExecutor, ThreadExecutor, names
 from tidemill.engine.executors.process_queue import ProcessQueue
-from tidemill.engine.job_log import log_ends
+from tidemill.engine.job_log import failure_entry, log_ends, log_starts
+from tidemill.engine.lifespan import Lifetime, LoopLifetime
 from tidemill.engine.listener import RECONNECTED, TICK, WakeupListener
+from tidemill.engine.log_capture import begin_capture, end_capture
 from tidemill.engine.log_records import stamp_records
 from tidemill.engine.node import concerns, machine_name
 from tidemill.engine.runner.breaker_reports import BreakerReports
@@ -39,7 +42,8 @@ from tidemill.engine.runner.output_writer import OutputWriter
 from tidemill.engine.runner.publisher import Publisher
 from tidemill.engine.runner.quarantine import Quarantine
 from tidemill.engine.runner.retry_hooks import has_hooks
-from tidemill.engine.runner.self_check import Condition, SelfCheck
+from tidemill.engine.runner.self_check import RunnerCondition, SelfCheck
+from tidemill.engine.runner.step_writer import StepWriter
 from tidemill.engine.runner.watchdog import Fence, Watchdog
 from tidemill.engine.runtime_settings import RuntimeSettings
 from tidemill.engine.worker_settings import SELDOM, TRUSTED, WorkerSettings
@@ -74,7 +78,8 @@ class Runner:
         fence: Fence | None = None,
         store_name: str | None = None,
     ) -> None:
-        self.connections, self.store_name = connections, store_name
+        self.connections, self.store_name, self._hooks = connections, store_name, hooks
+        self._noted: set[tuple[int, int]] = set()  # failures that are in the job's log and not written yet
         self.store, self.clock, self.worker, self.settings = store, clock, worker, settings
         self._registry, self._listener, self._node = registry, listener, machine_name()
         self._on_stuck, self._fence = on_stuck, fence
@@ -83,6 +88,7 @@ class Runner:
         self._held: dict[int, HeldJob] = {}
         self._empty = threading.Condition(self._lock)
         self._stopping = self._abandoned = self._closed = False
+        self._captures: int | None = None
         self._closing = threading.Lock()
         self.counters = Counters()
         self._stuck: str | None = None
@@ -90,11 +96,13 @@ class Runner:
         self._check = SelfCheck()
         self._news = Publisher(store, clock, listener, events)
         self._output_writer = OutputWriter(store, clock, self._lose_held, self._news.wake)
-        # Progress and log lines of jobs go directly to the output writer.
+        self.step_writer = StepWriter(store, self.counters)
+        # Progress, log lines and streams of jobs go directly to the output writer.
         self.report, self.log = self._output_writer.report, self._output_writer.log
+        self.write_stream = self._output_writer.write_stream
         self.flush, self.unwritten = self._output_writer.flush, self._output_writer.unwritten
         lease = ENDLESS if fence is None else fence
-        self._threads = ThreadExecutor(settings.threads, clock, hooks, self._ended_in_thread, lease)
+        self._threads = ThreadExecutor(thread_slots(settings), clock, hooks, self._ended_in_thread, lease)
         self._alone = ProcessQueue(
             app_path,
             settings,
@@ -127,6 +135,7 @@ class Runner:
             settings.concurrency, clock, hooks, self._ended, self._turned, self._exchange.loop, lease
         )
         self._exchange.loop.attach(self._loop, listener)
+        self.life: Lifetime = LoopLifetime(hooks, self._loop.started)
         self._lanes: dict[str, Executor] = {LOOP: self._loop, THREAD: self._threads, PROCESS: self._alone}
         self._watch = Watchdog(
             store, clock, self, self._loop, settings.patience.total_seconds(), self._note_stuck
@@ -135,8 +144,11 @@ class Runner:
     # Lifecycle --------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start claiming and running jobs."""
+        """Enter the app's lifespan, then start claiming and running jobs."""
         stamp_records()
+        self._captures = self._hooks.capture
+        begin_capture(self._captures)
+        self.life.enter()
         if self._listener is not None:
             self._listener.subscribe(self._heard)
         self._watch.start()
@@ -224,15 +236,18 @@ class Runner:
             self._exchange.close()
             self._breakers.close()
             self._output_writer.close()
+            self.step_writer.close()
+            self.life.exit()
             self._loop.close()
             self._threads.close()
             self._alone.close()
+            end_capture(self._captures)
 
     def stats(self) -> RunnerStats:
         """Return the current figures."""
         return stats_of(self._kinds.values(), self.counters, self._stuck, store_ok=self._exchange.store_ok)
 
-    def condition(self) -> Condition:
+    def condition(self) -> RunnerCondition:
         """Return the state from which the supervisor judges the runner's health. Call it about once a second."""
         return self._check.look(self._loop, self._exchange, self.holding(), self.clock.monotonic())
 
@@ -265,8 +280,11 @@ class Runner:
         """
         if self.config.tasks:
             claims = [self.config.applied(claim, self._registry.name_of(claim.task)) for claim in claims]
-        details = details_of(self.store, claims, self._exchange)
-        taken = held_of(claims, details, self._registry, self, alone=self._alone.is_open)
+        starts = starts_of(self.store, claims, self._exchange)
+        if starts.details:
+            linked = [id.int for id, details in starts.details.items() if details.group_id is not None]
+            self._exchange.linked.update(linked)
+        taken = held_of(claims, starts, self._registry, self, alone=self._alone.is_open)
         now = self.clock.now()
         back = [
             held
@@ -289,6 +307,8 @@ class Runner:
         self._quarantine.add(apart)
         lots[PROCESS], elsewhere = self._alone.admit(lots[PROCESS])
         self._news.started(chain(apart, *lots.values()))
+        if self._hooks.log_jobs:
+            log_starts(chain(apart, *lots.values()))
         self._submit(lots)
         self._watch.rouse()
         if back:
@@ -356,7 +376,19 @@ class Runner:
 
     def about_to_write(self, settled: Sequence[Settled]) -> None:
         """Write log lines and progress of these jobs first, because that requires holding the jobs."""
+        if self._hooks.capture is not None:
+            self._note_failures([item for item in settled if item.transition is not COMPLETED])
         self._output_writer.settle(item.claim.id for item in settled)
+
+    def _note_failures(self, settled: Iterable[Settled]) -> None:
+        """Add the failures of attempts to the logs of their jobs, once."""
+        for item in settled:
+            key = (item.claim.id.int, item.claim.token)
+            if key not in self._noted and (
+                entry := failure_entry(item, self._hooks.capture, self.clock.now())
+            ):
+                self._noted.add(key)
+                self._output_writer.log(item.held, entry)
 
     def written(self, settled: Sequence[Settled], lost: frozenset[UUID]) -> None:
         """Handle outcomes that were written, except the ``lost`` ones, which the store refused."""
@@ -367,6 +399,10 @@ class Runner:
                 if jobs.get(id) is item.held:  # another thread may have claimed it again
                     del jobs[id]
             self.counters.note(settled)
+            if self._exchange.linked:
+                self._exchange.linked.difference_update(item.claim.id.int for item in settled)
+            if self._noted:
+                self._noted.difference_update((item.claim.id.int, item.claim.token) for item in settled)
             if lost:
                 self.counters.collide("lost", len(lost))
             if not self._held:
@@ -379,7 +415,7 @@ class Runner:
                 len(lost),
                 ", ".join(map(str, list(lost)[:5])),
             )
-        log_ends(kept)
+        log_ends(kept, everything=self._hooks.log_jobs)
         self._news.finished(kept)
         if self._claimer.counts:
             self._breakers.note(kept)
@@ -460,6 +496,7 @@ class Runner:
             for held in jobs:
                 if self._held.get(held.claim.id.int) is held:
                     del self._held[held.claim.id.int]
+                    self._exchange.linked.discard(held.claim.id.int)
             if not self._held:
                 self._empty.notify_all()
         self._output_writer.forget([held.claim.id for held in jobs])

@@ -15,7 +15,7 @@ _LONGEST_STEP = 2.0
 _ANSWER = 0.5
 
 
-class Condition(NamedTuple):
+class RunnerCondition(NamedTuple):
     """Seconds for which each part has been failing. ``blocking`` is the job whose code blocks the event loop."""
 
     loop: float = 0.0
@@ -61,11 +61,11 @@ class SelfCheck:
     def __init__(self) -> None:
         self._looked_at: float | None = None
         self._steps = -1
-        self._last = Condition()
+        self._last = RunnerCondition()
 
     def look(
         self, loop: LoopProbe, exchange: ExchangeProbe, jobs: Sequence[HeldJob], now: float
-    ) -> Condition:
+    ) -> RunnerCondition:
         """Return the current condition of these parts."""
         since = 0.0 if self._looked_at is None else min(now - self._looked_at, _LONGEST_STEP)
         self._looked_at = now
@@ -76,7 +76,7 @@ class SelfCheck:
             return so_far + since if wrong else 0.0
 
         away = loop.ping() > _ANSWER
-        self._last = Condition(
+        self._last = RunnerCondition(
             loop=added(last.loop, wrong=away),
             loop_waiting=away and loop.crowded,
             pump=added(last.pump, wrong=exchange.store_ok and exchange.owes_a_step and not moved),

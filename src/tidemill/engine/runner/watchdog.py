@@ -141,7 +141,9 @@ class Watchdog:
         if not starts:
             return
         try:
-            lost = self._store.start([held.claim for held in starts])
+            at = self._clock.monotonic()
+            ages = [at - (at if held.began is None else held.began) for held in starts]
+            lost = self._store.start([held.claim for held in starts], ages)
         except StoreError:
             return  # retried at the next check; it only affects the displayed state
         for held in starts:

@@ -24,6 +24,7 @@ from uuid import UUID
 from tidemill.clock import Clock
 from tidemill.engine.deathwatch import end_families
 from tidemill.engine.frames import Wire
+from tidemill.engine.log_formats import LogOutput
 from tidemill.engine.process_memory import resident_memory
 from tidemill.engine.supervisor.orphans import forget_child, register_child
 from tidemill.engine.worker_settings import WorkerSettings
@@ -239,12 +240,10 @@ def settings_to_data(settings: WorkerSettings) -> dict[str, object]:
     return fields
 
 
-def runner_command(
-    app: str, *, log_level: str = "info", log_json: bool = False, sources: bool = False
-) -> list[str]:
+def runner_command(app: str, *, logs: LogOutput | None = None, sources: bool = False) -> list[str]:
     """The command that starts a runner, without its socket, its pipe and its parent."""
-    words = [sys.executable, "-m", "tidemill.engine.runner.main", "--app", app, "--log-level", log_level]
-    return words + ["--log-json"] * log_json + ["--sources"] * sources
+    words = [sys.executable, "-m", "tidemill.engine.runner.main", "--app", app]
+    return words + (logs or LogOutput()).words() + ["--sources"] * sources
 
 
 class Backoff:

@@ -24,6 +24,7 @@ from tidemill.domain.cluster import Worker
 from tidemill.engine.deathwatch import end_in_words
 from tidemill.engine.frames import instant_to_data
 from tidemill.engine.health import HealthServer, url_of
+from tidemill.engine.log_formats import LogOutput
 from tidemill.engine.node import host_name, machine_name
 from tidemill.engine.store_shares import Wanted
 from tidemill.engine.supervisor.reloader import Reloader
@@ -110,8 +111,7 @@ class Supervisor:
         reload: bool = False,
         beside: Sidecar | None = None,
         health: tuple[str, int] | None = None,
-        log_level: str = "info",
-        log_json: bool = False,
+        logs: LogOutput | None = None,
         announce: Callable[[dict[str, object]], None] | None = None,
         complain: Callable[[str], None] | None = None,
         stores: Wanted | None = None,
@@ -127,7 +127,7 @@ class Supervisor:
         self._migrate, self._beside = migrate, beside
         self._announce, self._complain = announce, complain or _log.error
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        command = runner_command(app, log_level=log_level, log_json=log_json, sources=reload)
+        command = runner_command(app, logs=logs, sources=reload)
         self._reloader = Reloader(lambda: self.signal(signal.SIGHUP)) if reload else None
         self._seats = RunnerPool(processes, command, self._events.put, self._clock)
         self._fire_hooks = RunnerHooks(self._clock)

@@ -43,18 +43,21 @@ pytest.register_assert_rewrite(
                 "fencing",
                 "finishing",
                 "fires",
+                "flows",
                 "flow",
                 "following",
                 "gates",
                 "heirs",
                 "holds",
                 "insight",
+                "job_events",
                 "kept_rows",
                 "keys",
                 "kit",
                 "limited",
                 "limits",
                 "living_leases",
+                "messages",
                 "own_clock",
                 "payloads",
                 "planned",
@@ -71,6 +74,8 @@ pytest.register_assert_rewrite(
                 "searching",
                 "settings",
                 "signals",
+                "steps",
+                "streams",
                 "threads",
                 "transactions",
                 "unique",
@@ -91,6 +96,7 @@ from tidemill.testing.conformance.archive import (  # noqa: E402
 )
 from tidemill.testing.conformance.archive_control import EraseLaws, RestoreLaws  # noqa: E402
 from tidemill.testing.conformance.archive_files import ArchiveFileLaws  # noqa: E402
+from tidemill.testing.conformance.archived_flows import ArchivedFlowLaws  # noqa: E402
 from tidemill.testing.conformance.backlogs import CrowdLaws  # noqa: E402
 from tidemill.testing.conformance.blobs import BlobLaws  # noqa: E402
 from tidemill.testing.conformance.cancel_requests import AskedLaws  # noqa: E402
@@ -104,14 +110,28 @@ from tidemill.testing.conformance.executions import LatelyLaws, TaskCrowdLaws  #
 from tidemill.testing.conformance.fences import FenceLaws  # noqa: E402
 from tidemill.testing.conformance.finishes import ExecutionLaws, FinishLaws, StepLaws  # noqa: E402
 from tidemill.testing.conformance.fires import ActiveJobLaws, FireLaws, PruneLaws  # noqa: E402
+from tidemill.testing.conformance.flows import FlowLaws  # noqa: E402
 from tidemill.testing.conformance.follow_ups import FollowingLaws  # noqa: E402
 from tidemill.testing.conformance.handoffs import HeirLaws  # noqa: E402
+from tidemill.testing.conformance.job_events import (  # noqa: E402
+    AlertHistoryLaws,
+    RecordedEventLaws,
+    SubscriptionLaws,
+)
 from tidemill.testing.conformance.kept_rows import KeepLaws  # noqa: E402
 from tidemill.testing.conformance.keys import KeyLaws  # noqa: E402
 from tidemill.testing.conformance.lifecycle import EnqueueLaws, LaneLaws, MadeLaws, PromoteLaws  # noqa: E402
 from tidemill.testing.conformance.limited_lanes import GateLaws, LabelLaws  # noqa: E402
 from tidemill.testing.conformance.limits import LimitLaws, MoreLimitLaws, RoomLaws, UseLaws  # noqa: E402
 from tidemill.testing.conformance.living_leases import LivingLeaseLaws  # noqa: E402
+from tidemill.testing.conformance.log_searches import LogSearchLaws  # noqa: E402
+from tidemill.testing.conformance.messages import (  # noqa: E402
+    EventLaws,
+    MailboxLaws,
+    ReceiverLaws,
+    TakeLaws,
+)
+from tidemill.testing.conformance.occurrences import OccurrenceLaws  # noqa: E402
 from tidemill.testing.conformance.own_clock import OwnClockLaws  # noqa: E402
 from tidemill.testing.conformance.payloads import PayloadLaws  # noqa: E402
 from tidemill.testing.conformance.present_time import DepthLaws, HoldingLaws  # noqa: E402
@@ -127,11 +147,16 @@ from tidemill.testing.conformance.rates import (  # noqa: E402
 from tidemill.testing.conformance.records import AuditLaws, LogLaws  # noqa: E402
 from tidemill.testing.conformance.releases import ReleaseLaws  # noqa: E402
 from tidemill.testing.conformance.returns import GiveBackLaws, UndoneLimitLaws  # noqa: E402
+from tidemill.testing.conformance.rollups import FoldLaws, RollupLaws  # noqa: E402
 from tidemill.testing.conformance.rules import ForgetUseLaws, RuleLaws, WaitingDepthLaws  # noqa: E402
 from tidemill.testing.conformance.schedules import ScheduleLaws  # noqa: E402
+from tidemill.testing.conformance.seals import SealLaws  # noqa: E402
 from tidemill.testing.conformance.searches import CountLaws, LogEndLaws, PageSizeLaws, SearchLaws  # noqa: E402
+from tidemill.testing.conformance.sessions import SessionLaws  # noqa: E402
 from tidemill.testing.conformance.settings import OrdersLaws, PauseLaws, SettingLaws  # noqa: E402
 from tidemill.testing.conformance.stats import SeriesLaws, TallyLaws, TroubleLaws  # noqa: E402
+from tidemill.testing.conformance.steps import StepRecordLaws  # noqa: E402
+from tidemill.testing.conformance.streams import StreamLaws  # noqa: E402
 from tidemill.testing.conformance.threads import ThreadLaws  # noqa: E402
 from tidemill.testing.conformance.transactions import TransactionLaws, WholeStoreLaws  # noqa: E402
 from tidemill.testing.conformance.unique import UniqueLaws  # noqa: E402
@@ -143,10 +168,12 @@ __all__ = [
     "BlobsConformance",
     "ClusterConformance",
     "ControlConformance",
+    "EventsConformance",
     "FlowConformance",
     "InsightConformance",
     "KeysConformance",
     "LimitsConformance",
+    "MessagesConformance",
     "PlanningConformance",
     "QueriesConformance",
     "RecordsConformance",
@@ -171,6 +198,8 @@ class FlowConformance(
     ExecutionLaws,
     StepLaws,
     StepClaimLaws,
+    FlowLaws,
+    ArchivedFlowLaws,
     FollowingLaws,
     KeepLaws,
     FenceLaws,
@@ -203,8 +232,10 @@ class QueriesConformance(
     """Queries of jobs."""
 
 
-class RecordsConformance(LogLaws, CheckpointLaws, CheckpointFenceLaws, AuditLaws):
-    """Logs, checkpoints and the audit."""
+class RecordsConformance(
+    LogLaws, LogSearchLaws, CheckpointLaws, CheckpointFenceLaws, StepRecordLaws, StreamLaws, AuditLaws
+):
+    """Logs, checkpoints, records of steps, streams and the audit."""
 
 
 class ClusterConformance(WorkerLaws, OrphanLaws, LeaseLaws, LivingLeaseLaws, HoldLaws):
@@ -215,7 +246,7 @@ class SettingsConformance(SettingLaws, PauseLaws, OrdersLaws):
     """Settings and pauses."""
 
 
-class KeysConformance(KeyLaws):
+class KeysConformance(KeyLaws, SealLaws, SessionLaws):
     """API keys."""
 
 
@@ -246,12 +277,21 @@ class PlanningConformance(
     ActiveJobLaws,
     PruneLaws,
     ReleaseLaws,
+    OccurrenceLaws,
 ):
-    """Definitions, schedules, fires and release records."""
+    """Definitions, schedules, fires, occurrences and release records."""
 
 
 class InsightConformance(
-    TallyLaws, SeriesLaws, TroubleLaws, DepthLaws, HoldingLaws, LatelyLaws, TaskCrowdLaws
+    TallyLaws,
+    SeriesLaws,
+    RollupLaws,
+    FoldLaws,
+    TroubleLaws,
+    DepthLaws,
+    HoldingLaws,
+    LatelyLaws,
+    TaskCrowdLaws,
 ):
     """Statistics for operators."""
 
@@ -288,6 +328,14 @@ class SignalsConformance(SignalLaws):
     """Wake-ups."""
 
 
+class MessagesConformance(MailboxLaws, TakeLaws, ReceiverLaws, EventLaws):
+    """Signals to jobs, and events."""
+
+
+class EventsConformance(RecordedEventLaws, SubscriptionLaws, AlertHistoryLaws):
+    """Recorded events, and the history of alerts."""
+
+
 class StoreConformance(
     FlowConformance,
     UniqueConformance,
@@ -304,5 +352,7 @@ class StoreConformance(
     LimitsConformance,
     TransactionsConformance,
     SignalsConformance,
+    MessagesConformance,
+    EventsConformance,
 ):
     """Every law of the contract."""

@@ -35,14 +35,14 @@ from tidemill.testing.conformance.kit import (
 S = JobState
 
 
-def _restored(store: Store, job: JobRow) -> RestoredJob:
+def restored(store: Store, job: JobRow) -> RestoredJob:
     """Return a job as its archived document describes it."""
     executions = store.executions([job.id], tenant=ALL_TENANTS)
     lines = [entry for _, entry in store.logs(job.id, tenant=ALL_TENANTS)]
     return RestoredJob(job, tuple(executions), tuple(lines))
 
 
-def _archived(store: Store) -> list[ArchivedJob]:
+def archived(store: Store) -> list[ArchivedJob]:
     documents = store.archivable(Selection(Selector()), policy="old", tier="archive")
     store.put_archive(documents, now=T0 + HOUR)
     return documents
@@ -60,8 +60,8 @@ class RestoreLaws:
             store.log([a_line(claim, "one", details={"n": 1}, duration=SECOND), a_line(claim, "two")])
             finish_all(store, [claim], transition, result="1", started_ago=0.5)
         before = snapshot(store, id)
-        copy = _restored(store, get_one(store, id))
-        assert store.forget(_archived(store)) == {id}
+        copy = restored(store, get_one(store, id))
+        assert store.forget(archived(store)) == {id}
         assert store.restore([copy]) == {id}
         after = snapshot(store, id)
         assert after[:2] == before[:2]
@@ -73,8 +73,8 @@ class RestoreLaws:
         store.move([retry(job)], now=T0)
         store.move([Move(job.id, "default", frozenset({S.PENDING}), S.CANCELLED)], now=T0 + SECOND)
         before = snapshot(store, job.id)
-        copy = _restored(store, get_one(store, job.id))
-        store.forget(_archived(store))
+        copy = restored(store, get_one(store, job.id))
+        store.forget(archived(store))
         assert store.restore([copy]) == {job.id}
         assert snapshot(store, job.id) == before
 
@@ -90,8 +90,8 @@ class RestoreLaws:
 
     def test_a_restored_job_can_be_retried(self, store: Store) -> None:
         job = bring(store, S.FAILED)
-        copy = _restored(store, job)
-        store.forget(_archived(store))
+        copy = restored(store, job)
+        store.forget(archived(store))
         store.restore([copy])
         assert store.move([retry(get_one(store, job.id))], now=T0) == {job.id}
         claim = claim_one(store, job.id)
@@ -102,8 +102,8 @@ class RestoreLaws:
     def test_a_restored_job_takes_its_unique_key_when_it_is_retried(self, store: Store) -> None:
         id = put_one(store, unique=UniqueHold("k"))
         finish_all(store, [claim_one(store, id)], ENDS[S.FAILED])
-        copy = _restored(store, get_one(store, id))
-        store.forget(_archived(store))
+        copy = restored(store, get_one(store, id))
+        store.forget(archived(store))
         store.restore([copy])
         (other,) = put(store, a_job(unique=UniqueHold("k")))
         assert store.move([retry(get_one(store, id))], now=T0) == frozenset()
@@ -119,7 +119,7 @@ class EraseLaws:
 
     def test_documents_are_erased_by_id_and_tenant(self, store: Store) -> None:
         jobs = [bring(store, S.COMPLETED, tenant=tenant) for tenant in ("a", "b", "a")]
-        store.forget(_archived(store))
+        store.forget(archived(store))
         ids = ids_of(jobs)
         assert store.erase_archived(ids[:2], tenant="a") == {ids[0]}
         assert ids_of(store.archived(ids, tenant=ALL_TENANTS)) == ids[1:]
@@ -130,14 +130,14 @@ class EraseLaws:
         rule = UniqueHold("k", window=1000 * HOUR)
         id = put_one(store, unique=rule)
         finish_all(store, [claim_one(store, id)])
-        store.forget(_archived(store))
+        store.forget(archived(store))
         assert [enqueued.created for enqueued in store.enqueue([a_job(unique=rule)], now=T0)] == [False]
         store.erase_archived([id], tenant=ALL_TENANTS)
         assert [enqueued.created for enqueued in store.enqueue([a_job(unique=rule)], now=T0)] == [True]
 
     def test_scrubbing_and_months_change_no_job(self, store: Store) -> None:
         job = bring(store, S.COMPLETED)
-        (document,) = _archived(store)
+        (document,) = archived(store)
         before = snapshot(store, job.id)
         store.make_archive_months(now=T0)
         assert store.make_archive_months(now=T0) == 0

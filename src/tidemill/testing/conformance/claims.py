@@ -189,6 +189,13 @@ class StartLaws:
         job = get_one(store, id)
         assert (job.state, job.claimed_at, job.started_at, job.token) == (S.RUNNING, T0, at(3), 1)
 
+    def test_a_job_that_began_earlier_is_recorded_with_that_start(self, store: Store) -> None:
+        put(store, a_job(), a_job())
+        first, second = claim_all(store, start=False)
+        assert store.start([first, second], [0.25, 2.5], now=at(3)) == frozenset()
+        assert get_one(store, first.id).started_at == at(2.75)
+        assert get_one(store, second.id).started_at == at(0.5)
+
     def test_starting_a_running_job_again_changes_nothing(self, store: Store) -> None:
         claim = claim_one(store, put_one(store), start=False)
         store.start([claim], now=at(1))

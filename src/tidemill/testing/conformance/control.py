@@ -12,6 +12,7 @@ from tidemill.domain.decide import COMPLETED, Action
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Finish, Move
 from tidemill.domain.states import ENDED, HELD, LIVE, TRANSITIONS, JobState
+from tidemill.domain.stats import Group
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.testing.conformance.kit import (
@@ -155,6 +156,19 @@ class MoveLaws:
             "fine",
             at(1),
         )
+
+    def test_a_reviewed_job_keeps_the_start_of_its_execution_and_adds_no_run_time(self, store: Store) -> None:
+        approved, rejected = bring(store, S.REVIEW_NEEDED), bring(store, S.REVIEW_NEEDED)
+        moves = [decide.move(approved, Action.APPROVE), decide.move(rejected, Action.REJECT)]
+        store.move(moves, now=at(50))
+        for job in (approved, rejected):
+            (execution,) = store.executions([job.id], tenant=ALL_TENANTS)
+            assert execution.started_at is not None
+            assert get_one(store, job.id).started_at == execution.started_at
+        (ended,) = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, now=at(60)).rows
+        assert (ended.total, ended.ran, ended.run_time) == (2, 0, timedelta(0))
+        timings = store.lately([approved.task], per_task=10, tenant=ALL_TENANTS)
+        assert [(row.run_time, row.lag) for row in timings] == [(None, None)] * 2
 
     def test_a_move_with_a_result_replaces_the_stored_one(self, store: Store) -> None:
         job = bring(store, S.REVIEW_NEEDED)

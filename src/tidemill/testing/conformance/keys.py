@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
 
 from tidemill.domain.access import Key, Role
+from tidemill.domain.permissions import Access, Grant
 from tidemill.stores.base import Store
 from tidemill.testing.conformance.kit import HOUR, T0, TICK, at
 
@@ -42,6 +44,16 @@ class KeyLaws:
             Key("00000000", "ci", role, "acme", HASH, T0, "ada", T0 + HOUR + TICK, None),
             Key("ab12cd34", "name “x” 🦊 '; --", role, "*", HASH, T0, None, None, None),
         ]
+
+    def test_the_grants_of_a_key_are_stored(self, store: Store) -> None:
+        access = Access(
+            (Grant.parse("jobs.*,-jobs.arguments task=report.* queue=a,b"),),
+            (("acme", Role.ADMIN), ("bolt", Role.VIEWER)),
+            "staging",
+        )
+        key = replace(_key(), max_priority=7, access=access)
+        store.put_keys([key], now=T0)
+        assert store.keys() == [replace(key, created_at=T0)]
 
     def test_keys_are_ordered_by_creation_and_id(self, store: Store) -> None:
         store.put_keys([_key("bb"), _key("aa")], now=at(1))

@@ -147,6 +147,9 @@ class AuditLaws:
         assert [record.entry for record in first + second] == [_entry(1), _entry(2), _entry(3)]
         assert first_break(first + second) is None
 
+    def test_nothing_that_protects_the_audit_log_is_missing(self, store: Store) -> None:
+        assert store.audit_gaps() == []
+
     def test_audit_entries_are_stored_verbatim(self, store: Store) -> None:
         odd = AuditEntry(
             "ödön “x” 🦊",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -11,6 +12,7 @@ import pytest
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import ErrorInfo, Move
+from tidemill.domain.rollups import NO_TIMES, Bucket, Distribution, JobTimes, bucket_of, since_of
 from tidemill.domain.states import ENDED, JobState
 from tidemill.domain.stats import FAILURES, MESSAGE, EndedGroup, Group, SeriesStep
 from tidemill.errors import BadFilter
@@ -28,9 +30,7 @@ from tidemill.testing.conformance.kit import (
     bring,
     claim_one,
     finish_all,
-    get_one,
     put_one,
-    retry,
 )
 
 S = JobState
@@ -56,6 +56,17 @@ def end(
     return id
 
 
+def times(*jobs: tuple[float, float]) -> JobTimes:
+    """Return the times of jobs that waited and ran for these seconds."""
+    waits, runs = zip(*jobs, strict=True)
+    return JobTimes(_spread(runs), _spread(waits))
+
+
+def _spread(seconds: Iterable[float]) -> Distribution:
+    micros = [round(second * 1_000_000) for second in seconds]
+    return Distribution.of(Bucket(bucket_of(micro), 1, micro) for micro in micros)
+
+
 def by(store: Store, group: Group, **how: Any) -> dict[str | None, EndedGroup]:
     """Return what ended in the hour before ``now``, by name."""
     how.setdefault("tenant", ALL_TENANTS)
@@ -74,16 +85,16 @@ class TallyLaws:
                 end(store, state, tenant="a")
         end(store, S.TIMED_OUT, tenant="b")
         bring(store, S.PENDING)
-        everyone = store.count_ended(HOUR, tenant=ALL_TENANTS, now=at(60))
-        assert everyone == {S.COMPLETED: 4, S.DEAD_LETTERED: 2, S.CANCELLED: 1, S.TIMED_OUT: 1}
-        assert store.count_ended(HOUR, tenant="b", now=at(60)) == {S.TIMED_OUT: 1}
-        assert store.count_ended(HOUR, tenant="nobody", now=at(60)) == {}
+        everyone = {"completed": 4, "dead_lettered": 2, "cancelled": 1, "timed_out": 1}
+        for tenant, expected in ((ALL_TENANTS, everyone), ("b", {"timed_out": 1}), ("nobody", {})):
+            rows = by(store, Group.STATE, tenant=tenant, now=at(60))
+            assert {name: row.total for name, row in rows.items()} == expected
 
     def test_without_ended_jobs_there_are_no_groups(self, store: Store) -> None:
         for state in sorted(set(S) - ENDED):
             bring(store, state)
         groups = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, now=at(60))
-        assert (groups.rows, groups.since_at, groups.sampled) == ([], at(60) - HOUR, False)
+        assert (groups.rows, groups.since_at) == ([], since_of(at(60), HOUR))
 
     def test_ended_jobs_are_counted_with_their_times(self, store: Store) -> None:
         end(store, waits=2, takes=10, tenant="a")
@@ -142,10 +153,12 @@ class TallyLaws:
             str(names[1]): (0, 1),
         }
 
-    def test_the_window_includes_its_first_instant(self, store: Store) -> None:
+    def test_a_window_starts_with_a_full_minute(self, store: Store) -> None:
         end(store, takes=1)
-        for seconds, total in ((3601, 1), (3601.000001, 0)):
-            groups = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, now=at(seconds))
+        minute = T0.replace(second=0, microsecond=0)
+        for now, total in ((minute + HOUR + MINUTE - SECOND, 1), (minute + HOUR + MINUTE, 0)):
+            groups = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, now=now)
+            assert groups.since_at == now.replace(second=0) - HOUR
             assert sum(row.total for row in groups.rows) == total
 
     def test_a_tenant_sees_only_its_own_groups(self, store: Store) -> None:
@@ -163,36 +176,11 @@ class TallyLaws:
             groups = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, limit=limit, now=at(9))
             assert [row.name for row in groups.rows] == names
 
-    @pytest.mark.parametrize("failures", [True, False])
-    def test_a_sample_covers_the_latest_jobs_and_is_marked(self, store: Store, failures: bool) -> None:
-        for n, state in enumerate([S.FAILED, S.TIMED_OUT, S.DEAD_LETTERED, S.FAILED]):
-            end(store, state, takes=n, task=f"t{n}")
-        groups = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, failures=failures, look=2, now=at(9))
-        assert ([row.name for row in groups.rows], groups.since_at, groups.sampled) == (
-            ["t2", "t3"],
-            at(2),
-            True,
-        )
-        whole = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, failures=failures, look=5, now=at(9))
-        assert (len(whole.rows), whole.since_at, whole.sampled) == (4, at(9) - HOUR, False)
-
-    def test_an_empty_sample_of_a_tenant_is_marked_as_sampled(self, store: Store) -> None:
-        end(store, tenant="a")
-        end(store, tenant="b", takes=5)
-        groups = store.ended_by(Group.TASK, HOUR, tenant="a", look=1, now=at(9))
-        assert (groups.rows, groups.sampled) == ([], True)
-
-    def test_groups_of_failures_sample_only_failures(self, store: Store) -> None:
+    def test_failures_are_counted_without_other_ends(self, store: Store) -> None:
         for state in sorted(ENDED):
             end(store, state, takes=1)
-        end(store, takes=9)
-        rows = by(store, Group.STATE, failures=True, look=4)
+        rows = by(store, Group.STATE, failures=True)
         assert set(rows) == {state.value for state in FAILURES}
-
-    def test_a_reopened_job_is_no_longer_counted(self, store: Store) -> None:
-        job = get_one(store, end(store, S.FAILED))
-        assert store.move([retry(job)], now=at(1)) == {job.id}
-        assert by(store, Group.TASK) == by(store, Group.TASK, failures=True) == {}
 
     @pytest.mark.parametrize("tenant", [ALL_TENANTS, "a", "b"])
     def test_standing_equals_count(self, store: Store, tenant: str) -> None:
@@ -214,8 +202,8 @@ class SeriesLaws:
 
     def test_steps_are_aligned_and_without_gaps(self, store: Store) -> None:
         first = T0.replace(second=0, microsecond=0) - MINUTE
-        empty = [(first + n * MINUTE, 0, ()) for n in range(3)]
-        assert [(slot.at, slot.total, slot.run_times) for slot in self.slots(store)] == empty
+        empty = [(first + n * MINUTE, 0, NO_TIMES) for n in range(3)]
+        assert [(slot.at, slot.total, slot.times) for slot in self.slots(store)] == empty
         assert store.series(3 * MINUTE, MINUTE, tenant=ALL_TENANTS, now=at(60)).since_at == first
 
     def test_ended_jobs_are_counted_in_their_step(self, store: Store) -> None:
@@ -227,8 +215,7 @@ class SeriesLaws:
         end(store, due=at(-600))  # before the first
         _, second, third = self.slots(store)
         assert second[1:5] == (2, 1, 1, 0)
-        assert sorted(second.run_times) == [2 * SECOND, 4 * SECOND]
-        assert sorted(second.lags) == [1 * SECOND, 3 * SECOND]
+        assert second.times == times((1, 2), (3, 4))
         assert third[1:5] == (2, 0, 1, 1)
 
     def test_a_step_includes_its_first_instant_only(self, store: Store) -> None:
@@ -240,22 +227,14 @@ class SeriesLaws:
     def test_a_tenant_sees_only_its_own_series(self, store: Store) -> None:
         end(store, tenant="a", takes=1)
         end(store, S.FAILED, tenant="b", takes=2)
-        assert self.slots(store, tenant="b")[1][1:] == (1, 0, 1, 0, (2 * SECOND,), (0 * SECOND,))
-        assert self.slots(store, tenant="a")[1][1:] == (1, 1, 0, 0, (1 * SECOND,), (0 * SECOND,))
+        assert self.slots(store, tenant="b")[1][1:] == (1, 0, 1, 0, times((0, 2)))
+        assert self.slots(store, tenant="a")[1][1:] == (1, 1, 0, 0, times((0, 1)))
 
-    def test_times_are_sampled_from_the_latest_jobs(self, store: Store) -> None:
-        for seconds in (1, 2, 3):
-            end(store, takes=seconds)
-        (slot,) = [slot for slot in self.slots(store, samples=2) if slot.total]
-        assert (slot.total, sorted(slot.run_times)) == (3, [2 * SECOND, 3 * SECOND])
-
-    def test_incompletely_sampled_steps_are_left_out(self, store: Store) -> None:
-        for due in (-60, -59, 0, 1, 60):
-            end(store, due=at(due), state=S.FAILED)
-        series = store.series(3 * MINUTE, MINUTE, tenant=ALL_TENANTS, look=4, now=at(60))
-        second = T0.replace(second=0, microsecond=0)
-        assert (series.since_at, series.sampled) == (second, True)
-        assert [(slot.at, slot.failed) for slot in series.slots] == [(second, 2), (second + MINUTE, 1)]
+    def test_a_step_is_a_multiple_of_what_the_window_keeps(self, store: Store) -> None:
+        end(store)
+        series = store.series(24 * HOUR, 10 * MINUTE, tenant=ALL_TENANTS, now=at(60))
+        assert (series.step, len(series.slots)) == (15 * MINUTE, 96)
+        assert [slot.at.minute for slot in series.slots if slot.total] == [30]
 
     @pytest.mark.parametrize("step", [timedelta(0), -MINUTE, timedelta(milliseconds=1)])
     def test_invalid_steps_are_refused(self, store: Store, step: timedelta) -> None:

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from tidemill.domain.access import Key, Role
+from tidemill.domain.alert_history import NewAlert, SeenAlert
 from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
@@ -18,9 +19,13 @@ from tidemill.domain.large_values import BlobKey
 from tidemill.domain.records import AuditEntry, Pause, PauseKind, Setting, first_break
 from tidemill.domain.releases import Deployment, ReleaseRecord
 from tidemill.domain.retention import ArchivePolicy, Selection, Selector
+from tidemill.domain.sessions import StoredSession
 from tidemill.domain.states import JobState
+from tidemill.domain.streams import StreamEntry
+from tidemill.domain.subscriptions import NewEvent, StoredSubscription
 from tidemill.errors import JobExists, StoreUnavailable
 from tidemill.stores.base import Store
+from tidemill.stores.job_events import DelayedEvent
 from tidemill.testing.conformance.kit import (
     CANCELLABLE,
     CRASHED,
@@ -218,6 +223,12 @@ CLAIM = Claim(
 )
 """A claim of no particular job."""
 
+
+def _append_event(store: Store) -> int:
+    store.declare_subscriptions([StoredSubscription("a", ("*",))])
+    return store.append_events([NewEvent("x")], now=T0)
+
+
 VERBS: dict[str, Callable[[Store], object]] = {
     "enqueue": lambda store: store.enqueue([a_job()], now=T0),
     "promote": lambda store: store.promote(1, now=T0),
@@ -238,7 +249,13 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "executions": lambda store: store.executions([CLAIM.id], tenant="default"),
     "logs": lambda store: store.logs(CLAIM.id, tenant="default"),
     "log": lambda store: store.log([a_line(CLAIM, "x")]),
+    "write_streams": lambda store: store.write_streams(
+        [StreamEntry(CLAIM.id, CLAIM.token, WORKER, "tokens", 1, "1")]
+    ),
+    "stream": lambda store: store.stream(CLAIM.id, "tokens", tenant="default"),
+    "stream_names": lambda store: store.stream_names(CLAIM.id, tenant="default"),
     "record": lambda store: store.record([ENTRY], now=T0),
+    "audit_gaps": lambda store: store.audit_gaps(),
     "audit": lambda store: store.audit(tenant="default"),
     "register": lambda store: register(store, WORKER),
     "beat": lambda store: store.beat([WORKER], lease=HOUR, now=T0),
@@ -265,6 +282,9 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "keys": lambda store: store.keys(),
     "put_keys": lambda store: store.put_keys([Key("a", "ci", Role.VIEWER)], now=T0),
     "revoke_keys": lambda store: store.revoke_keys(["a"], now=T0),
+    "sessions": lambda store: store.sessions(),
+    "put_sessions": lambda store: store.put_sessions([StoredSession("a", "ann", at(9))], now=T0),
+    "end_sessions": lambda store: store.end_sessions(["a"], now=T0),
     "archivable": lambda store: due(store, ArchivePolicy("p"), T0),
     "archived": lambda store: store.archived([CLAIM.id], tenant="default"),
     "search_archive": lambda store: store.search_archive(JobFilter("default")),
@@ -278,6 +298,20 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "drop_blobs": lambda store: store.drop_blobs([CLAIM.id]),
     "release_of": lambda store: store.release_of("a"),
     "put_release": lambda store: store.put_release(ReleaseRecord("a", Deployment(T0)), now=T0),
+    "append_events": _append_event,
+    "waiting_events": lambda store: store.waiting_events("a", now=T0),
+    "settle_events": lambda store: store.settle_events([1]),
+    "delay_events": lambda store: store.delay_events([DelayedEvent(1, HOUR, "x")], now=T0),
+    "event_backlogs": lambda store: store.event_backlogs(),
+    "drop_subscription": lambda store: store.drop_subscription("a"),
+    "open_alerts": lambda store: store.open_alerts(
+        [NewAlert(CLAIM.id, "a", "", "warning", "x", 1, 0)], now=T0
+    ),
+    "see_alerts": lambda store: store.see_alerts([SeenAlert(CLAIM.id, "warning", "x", 1)], now=T0),
+    "recover_alerts": lambda store: store.recover_alerts([CLAIM.id], now=T0),
+    "acknowledge_alerts": lambda store: store.acknowledge_alerts([CLAIM.id], by="ada", now=T0),
+    "stored_alerts": lambda store: store.stored_alerts(),
+    "drop_alerts": lambda store: store.drop_alerts(HOUR, now=T0),
     "check": lambda store: store.check(),
 }
 

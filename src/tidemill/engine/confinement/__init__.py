@@ -1,0 +1,1 @@
+"""Confinement of child processes: sandboxes and containers."""

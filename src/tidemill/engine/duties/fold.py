@@ -1,0 +1,39 @@
+"""Fold: merges the journal of ends into rollups, and old rollups into longer units."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from tidemill.domain.rollups import compactions, expiries
+from tidemill.engine.duty import Done, Duty
+from tidemill.stores.base import Store
+
+EVERY = timedelta(seconds=10)
+_BATCH = 5_000  # rows of the journal; each has the jobs of one group of one batch
+_SELDOM = 6  # compacts in every sixth run
+
+
+class FoldEnds:
+    """Folds one batch of the journal for each run, and compacts one slot of each unit in some of them."""
+
+    def __init__(self, store: Store, *, batch: int = _BATCH) -> None:
+        self._store, self._batch = store, batch
+        self._turn = 0
+
+    def __call__(self) -> Done:
+        folded = self._store.fold_ends(limit=self._batch)
+        if folded >= self._batch:
+            return Done(folded, more=True)
+        self._turn += 1
+        return Done(folded + (self._compact() if self._turn % _SELDOM == 1 else 0))
+
+    def _compact(self) -> int:
+        now, rows = self._store.now(), 0
+        for compaction in compactions(now):
+            while merged := self._store.compact_rollups(compaction):
+                rows += merged
+        return rows + sum(self._store.drop_rollups(expiry) for expiry in expiries(now))
+
+    def duty(self, every: timedelta = EVERY) -> Duty:
+        """This duty for the loop."""
+        return Duty("fold", every, self)

@@ -22,16 +22,23 @@ INTERRUPTED = 130
 
 SECTIONS = {
     "Run": {
+        "init": "Create a project: plain, FastAPI or Django.",
         "demo": "Run sample tasks and schedules with the dashboard.",
         "up": "Run an app: schema, workers, schedules, dashboard, HTTP API.",
         "worker": "Run jobs: a supervisor with runner processes.",
         "serve": "Serve the dashboard and the HTTP API.",
         "tick": "Run due jobs for a limited time, then exit.",
+        "mcp": "Serve tools for AI assistants over stdin and stdout.",
     },
     "Jobs": {
         "jobs": "List, enqueue, watch, cancel and retry jobs.",
+        "flows": "List, watch, draw, retry, skip and cancel flows.",
+        "batches": "List, cancel and retry batches.",
+        "signals": "Send signals to jobs, and answer their questions.",
+        "events": "Emit events, and list those of the last seven days.",
         "tasks": "List, pause and configure tasks.",
         "queues": "List, pause and resume queues.",
+        "logs": "Search the log lines of jobs.",
     },
     "Plan": {
         "schedules": "List, add, pause, preview and trigger schedules.",
@@ -41,8 +48,11 @@ SECTIONS = {
     "Operate": {
         "top": "Show live counts, queues and workers.",
         "stats": "Show counts, queues, limits and workers, or one report.",
-        "alerts": "List active alerts.",
+        "alerts": "List and acknowledge alerts.",
+        "notices": "List and send notices.",
+        "subscriptions": "List and remove subscriptions to events.",
         "doctor": "Check the installation and suggest fixes.",
+        "check": "Check code that uses another job system.",
         "workers": "List and drain workers.",
         "leases": "Inspect and release leases.",
     },
@@ -50,8 +60,11 @@ SECTIONS = {
         "db": "Migrate and inspect the database schema.",
         "archive": "Archive ended jobs and search the archive.",
         "tenants": "List, pause and configure tenants.",
-        "config": "List and change stored settings.",
+        "config": "Show the settings of commands, and change stored ones.",
         "keys": "Create, list and revoke API keys.",
+        "secrets": "Show and rotate the keys of secret values.",
+        "sessions": "List and end sign-ins to the dashboard.",
+        "access": "Explain permissions.",
         "audit": "List the audit log and verify its chain.",
     },
 }
@@ -86,6 +99,16 @@ class Lazy(click.Group):
         if close and args[0] not in there and not ctx.resilient_parsing:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
         return super().resolve_command(ctx, args)
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        # A call of the help alone reads no settings.
+        if args and args[0] not in ("-h", "--help", "--version"):
+            from tidemill.cli.config_map import ConfigMap
+
+            extra.setdefault("default_map", ConfigMap(self))
+        return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Print a Tidemill error as one message and exit with its code."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
+from pathlib import Path
 
 import click
 
 from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import STYLES, Column, print_json, print_lines, print_table, stamp, thousands
-from tidemill.client.access import Audit
+from tidemill.client.access import Audit, audit_key
 from tidemill.client.documents import audit_document
+from tidemill.domain.audit_export import checked_export
 from tidemill.domain.records import AuditEntry
 
 
@@ -80,24 +83,72 @@ def list_audit(
 
 
 @audit.command()
+@click.option("--expect-head", metavar="HASH", help="Last hash of an earlier verification.")
 @with_context
-def verify(context: CommandContext) -> None:
+def verify(context: CommandContext, expect_head: str | None) -> None:
     """Verify the whole audit chain.
 
-    The exit code is 1 if an entry was changed, removed or inserted.
+    The exit code is 1 if an entry was changed, removed or inserted, or if the chain does not contain the expected head.
+    Keep the last hash outside the database: someone who may change every table can also compute a new chain.
     """
-    done = Audit(context.client).verify()
+    done = Audit(context.client).verify(expect_head)
     if context.as_json:
         print_json(done._asdict())
     elif done.ok:
         counted = "1 entry" if done.entries == 1 else f"{thousands(done.entries)} entries"
         print_lines([(f"{counted}, and nothing was changed; the last hash is {done.head}", "")])
+    elif done.broken_at is None:
+        words = (
+            f"the chain of {thousands(done.entries)} entries does not contain the expected head:"
+            " its end was removed, or all of it was replaced"
+        )
+        print_lines([(words, STYLES["fail"])])
     else:
         words = (
             f"entry {done.broken_at} does not follow from the one before it: it was changed, removed or inserted;"
             f" the {thousands(done.entries)} before it are intact"
         )
         print_lines([(words, STYLES["fail"])])
+    if not done.ok:
+        click.get_current_context().exit(1)
+
+
+@audit.command()
+@click.argument("file", type=click.Path(dir_okay=False, writable=True, path_type=Path))
+@with_context
+def export(context: CommandContext, file: Path) -> None:
+    """Write the whole log to a new signed file.
+
+    The key of the signature is in TIDEMILL_AUDIT_KEY.
+    """
+    lines = Audit(context.client).export()
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as target:
+        target.writelines(f"{line}\n" for line in lines)
+    if context.as_json:
+        print_json({"file": str(file), "entries": len(lines) - 1})
+    else:
+        print_lines([(f"{thousands(len(lines) - 1)} entries written to {file}", "")])
+
+
+@audit.command("check-export")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def check_export(file: Path, as_json: bool) -> None:
+    """Check the signature of an exported file.
+
+    The key is in TIDEMILL_AUDIT_KEY; no store is needed.
+
+    The exit code is 1 if the file was changed, or another key signed it.
+    """
+    with file.open(encoding="utf-8") as lines:
+        done = checked_export(lines, audit_key())
+    if as_json:
+        print_json(done._asdict())
+    elif done.ok:
+        print_lines([(f"{thousands(done.entries)} entries, and nothing was changed", "")])
+    else:
+        print_lines([(f"{file}: {done.problem}", STYLES["fail"])])
     if not done.ok:
         click.get_current_context().exit(1)
 

@@ -76,7 +76,7 @@ def _problem(job: JobRow, registry: Registry, store: Store) -> str | None:
     if job.task not in registry:
         return UNKNOWN
     try:
-        registry.get(job.task).arguments.load(read_value(store, job.args))
+        registry.get(job.task).arguments.load(read_value(store, job.args), job.id, job.details.definition_id)
     except BlobDamaged as error:
         return error.message
     except BadArguments as error:

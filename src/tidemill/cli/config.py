@@ -6,6 +6,7 @@ import json
 
 import click
 
+from tidemill.cli.config_show import show
 from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import json_or_text
@@ -16,7 +17,7 @@ from tidemill.client.documents import setting_document
 
 @click.group(cls=InOrder)
 def config() -> None:
-    """List and change stored settings."""
+    """Show the settings of commands; list and change stored settings."""
 
 
 @config.command("list")
@@ -44,6 +45,9 @@ def list_settings(context: CommandContext) -> None:
     ]
     names = ", ".join(KNOWN_SETTINGS)
     print_table(columns, rows, empty=f"no settings; there is {names}, and whatever you set")
+
+
+config.add_command(show)
 
 
 @config.command("set")

@@ -234,6 +234,8 @@ def with_context(command: Callable[Concatenate[CommandContext, P], None]) -> Cal
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> None:
+        if click.get_current_context().invoked_subcommand is not None:
+            return  # the subcommand of a group has options of its own
         app_name, url = chosen(app_name, url)
         opened = CommandContext(app_name, url, as_json=as_json, store_name=store_name)
         with opened as context, acting(f"cli:{os_user()}"):

@@ -86,6 +86,10 @@ def show(context: CommandContext, key: str, tenant: str | None) -> None:
             ("arguments", definition.args),
             ("settings", json.dumps(dict(definition.settings)) if definition.settings else None),
             ("owner", definition.owner),
+            (
+                "notifications",
+                json.dumps(dict(definition.notifications)) if definition.notifications else None,
+            ),
             ("tenant", definition.tenant),
             ("id", definition.id),
         ]
@@ -102,6 +106,27 @@ def show(context: CommandContext, key: str, tenant: str | None) -> None:
         Column("arguments", flexible=True),
     )
     print_table(columns, rows, empty="none")
+
+
+@definitions.command()
+@click.argument("key")
+@click.argument("pairs", nargs=-1, metavar="[EVENT=CHANNEL[,CHANNEL]]...")
+@own_tenant_option
+@with_context
+def notify(context: CommandContext, key: str, pairs: tuple[str, ...], tenant: str | None) -> None:
+    """Set the channels that receive notices about its jobs.
+
+    Without channels, no notices are sent.
+    """
+    context.need_app("channels")
+    chosen: dict[str, list[str]] = {}
+    for pair in pairs:
+        kind, equals, names = pair.partition("=")
+        if not equals or not names:
+            raise click.UsageError(f"{pair!r} is not EVENT=CHANNEL, for example failed=ops")
+        chosen.setdefault(kind, []).extend(names.split(","))
+    saved = Definitions(context.client).save(key, notifications=chosen, tenant=tenant)
+    _print_result(context, saved, "saved")
 
 
 @definitions.command()

@@ -19,7 +19,7 @@ import click
 
 from tidemill.cli.serve import door
 from tidemill.cli.up import bring_up, told
-from tidemill.engine.log_formats import LEVELS
+from tidemill.engine.log_formats import LEVELS, LogOutput
 from tidemill.engine.supervisor.supervisor import need_posix
 from tidemill.engine.worker_settings import read_settings
 from tidemill.errors import BadSettings
@@ -73,7 +73,7 @@ def demo(host: str, port: int, keep: Path | None, no_browser: bool, log_level: s
             port=port,
             processes=1,
             settings=read_settings(SETTINGS),
-            log_level=log_level,
+            logs=LogOutput(log_level),
             tell=tell,
         )
 

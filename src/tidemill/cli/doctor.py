@@ -15,6 +15,7 @@ from rich.text import Text
 
 from tidemill.cli import pause_actions
 from tidemill.cli.context import CommandContext, with_context
+from tidemill.cli.doctor_isolation import look_at_isolation
 from tidemill.cli.doctor_sqlite import look_at_file
 from tidemill.cli.retention import archive_of, retention_line
 from tidemill.cli.screen import STYLES, age, clean, print_json, put, span, thousands
@@ -105,6 +106,7 @@ def _app(context: CommandContext) -> Findings:
         yield Finding("ok", "app", f"{context.app} declares {number} task{'' if number == 1 else 's'}")
     else:
         yield Finding("warn", "app", f"{context.app} declares no task; import the modules that declare them")
+    yield from (Finding(*finding) for finding in look_at_isolation(context.registry))
 
 
 def _store(context: CommandContext, checks: Sequence[Check]) -> Findings:
@@ -318,6 +320,19 @@ def _retention(context: CommandContext) -> Findings:
         yield Finding("ok", "retention", f"{line}{oldest}")
 
 
+def _audit(context: CommandContext) -> Findings:
+    gaps = context.store.audit_gaps()
+    if gaps:
+        text = (
+            f"the triggers that keep the audit log append-only are missing or changed: {', '.join(gaps)};"
+            " someone may have altered the log: compare tidemill audit verify --expect-head with a head kept elsewhere,"
+            " then restore the triggers from tidemill db sql"
+        )
+        yield Finding("fail", "audit", text)
+    else:
+        yield Finding("ok", "audit", "the database refuses to change or remove entries")
+
+
 def _living(workers: Iterable[Worker], now: datetime) -> list[Worker]:
     return [worker for worker in workers if is_living(worker, now)]
 
@@ -332,4 +347,5 @@ CHECKS: tuple[Check, ...] = (
     _pauses,
     _unknown_tasks,
     _retention,
+    _audit,
 )

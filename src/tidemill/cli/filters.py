@@ -19,7 +19,7 @@ from tidemill.domain.states import ENDED, JobState
 Command = Callable[..., None]
 Option = Callable[[Command], Command]
 
-_WHEN = "ISO timestamp, or an age: 2h means two hours ago."
+WHEN = "ISO timestamp, or an age: 2h means two hours ago."
 
 _OPTIONS: dict[str, Option] = {
     "status": click.option("--status", multiple=True, type=click.Choice([state.value for state in JobState]),
@@ -37,10 +37,11 @@ _OPTIONS: dict[str, Option] = {
                                        help="Version of --definition."),
     "schedule": click.option("--schedule", metavar="KEY", help="Jobs of this schedule; its key or its id."),
     "fire_at": click.option("--fire-at", type=an_instant, metavar="INSTANT", help="Time of a fire of --schedule."),
+    "flow": click.option("--flow", metavar="ID", help="Jobs of this flow or batch."),
     "reference": click.option("--reference", type=reference, metavar="KIND:ID", help="Reference, such as user:42."),
     "metadata": click.option("--metadata", type=metadata, multiple=True, metavar="KEY=VALUE", help="Metadata; repeatable."),
-    "created_after": click.option("--created-after", type=moment, metavar="WHEN", help=_WHEN),
-    "created_before": click.option("--created-before", type=moment, metavar="WHEN", help=_WHEN),
+    "created_after": click.option("--created-after", type=moment, metavar="WHEN", help=WHEN),
+    "created_before": click.option("--created-before", type=moment, metavar="WHEN", help=WHEN),
 }  # fmt: skip
 """Options by the name of their parameter of ``app.jobs.list``."""
 

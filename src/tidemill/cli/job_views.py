@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
 from uuid import UUID
 
 import click
@@ -36,11 +36,11 @@ from tidemill.domain.estimate import eta_of, fraction_done
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
 from tidemill.domain.job import LEVELS, Details, Execution, JobRow, LogEntry, Progress, levels_from
 from tidemill.domain.large_values import read_reference, size_words
-from tidemill.domain.stages import stages
+from tidemill.domain.stages import Stage
 from tidemill.domain.states import ENDED, HELD, JobState
+from tidemill.domain.steps import StepView
 
 LAST_LINES = 20
-STAGE_LINES = 500
 SOME_CHILDREN = 20
 END = 2**62
 """A log position after every line."""
@@ -107,7 +107,11 @@ def list_jobs(
     if context.as_json:
         print_json({"items": [documents.job_document(job, now) for job in rows], "next": page.next})
         return
-    print_table(COLUMNS, job_rows(rows, now), empty="no jobs")
+    print_table(
+        COLUMNS,
+        job_rows(rows, now),
+        empty="no jobs" if tiers else "no live jobs; --tier tables also lists archived ones",
+    )
     if page.next is not None:
         print_lines([(f"more: --cursor {page.next}", "dim")])
 
@@ -136,23 +140,29 @@ def show(context: CommandContext, id: str) -> None:
     job = one(context, id)
     now = context.now()
     executions = job.executions()
+    steps = job.steps()
     lines = last_lines(context, job)
     kin = JobFilter(ALL_TENANTS, parent_id=job.id)
     children = context.store.jobs(kin, sort=Sort.OLDEST, limit=SOME_CHILDREN)
     if context.as_json:
         document = documents.job_document(job.row, now)
         document["executions"] = [documents.execution_document(execution) for execution in executions]
+        document["stages"] = [documents.stage_document(stage) for stage in job.stages()]
+        document["steps"] = [documents.step_document(step) for step in steps]
         document["logs"] = [documents.log_document(entry) for entry in lines]
         document["children"] = [documents.job_document(child, now) for child in children.items]
         print_json(document if context.job_store is None else document | {"store": context.job_store})
         return
     print_fields([*_fields(job.row, now, origin(context.store, job.row)), ("store", context.job_store)])
-    if declared := _declared_stages(context, job.row):
+    if shown := job.stages():
         heading("Stages")
-        _print_stages(context, job.row, executions, declared)
+        _print_stages(shown)
     if executions:
         heading("Executions")
         _print_executions(executions, now)
+    if steps:
+        heading("Steps")
+        _print_steps(steps)
     if lines:
         heading("Last log lines")
         print_lines((log_line(entry) for entry in lines), hang=2)
@@ -229,19 +239,13 @@ def _progress(progress: Progress) -> str:
     return ", ".join([*words, *(text for text in (progress.stage, progress.message) if text)])
 
 
-def _declared_stages(context: CommandContext, job: JobRow) -> Sequence[str]:
-    return context.registry.get(job.task).options.stages if job.task in context.registry else ()
-
-
-def _print_stages(
-    context: CommandContext, job: JobRow, executions: Sequence[Execution], declared: Sequence[str]
-) -> None:
-    lines = context.store.logs(job.id, tenant=ALL_TENANTS, before=END, limit=STAGE_LINES)
-    shown = stages([entry for _, entry in lines], executions, declared)
-    rows = [[stage.name, stage.words, None if stage.took is None else span(stage.took)] for stage in shown]
-    print_table(
-        (Column("stage", flexible=True), Column("status"), Column("took", right=True)), rows, empty=""
-    )
+def _print_stages(shown: Iterable[Stage]) -> None:
+    rows = [
+        [stage.name, stage.words, stamp(stage.began_at), None if stage.took is None else span(stage.took)]
+        for stage in shown
+    ]
+    columns = (Column("stage", flexible=True), Column("status"), Column("began"), Column("took", right=True))
+    print_table(columns, rows, empty="")
 
 
 def _print_executions(executions: Iterable[Execution], now: datetime) -> None:
@@ -257,6 +261,19 @@ def _print_executions(executions: Iterable[Execution], now: datetime) -> None:
             execution.error and f"{execution.error.type}: {execution.error.message}"
         )
         rows.append([execution.attempt, execution.state.value, stamp(began), took, execution.worker, reason])
+    print_table(columns, rows, empty="")
+
+
+def _print_steps(steps: Iterable[StepView]) -> None:
+    columns = (
+        Column("step"), Column("recorded"), Column("took", right=True), Column("tries", right=True),
+        Column("value", folds=True),
+    )  # fmt: skip
+    rows = []
+    for step in steps:
+        took = None if step.took is None else span(timedelta(seconds=step.took))
+        value = step.value if isinstance(step.value, str) else json.dumps(step.value, ensure_ascii=False)
+        rows.append([step.name, step.kind, took, step.tries, value])
     print_table(columns, rows, empty="")
 
 

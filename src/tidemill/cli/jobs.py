@@ -17,6 +17,7 @@ from tidemill.cli.job_actions import (
     run_now,
 )
 from tidemill.cli.job_runs import enqueue, watch
+from tidemill.cli.job_streams import stream
 from tidemill.cli.job_views import count, list_jobs, logs, show, why
 
 
@@ -36,6 +37,7 @@ for _verb in (
     watch,
     why,
     logs,
+    stream,
     cancel,
     change,
     run_now,

@@ -112,3 +112,18 @@ def read_arguments(given: str | None, words: Iterable[str], schema: Mapping[str,
         plain = properties.get(name, {}).get("type") == "string"
         values[name] = text if plain else json_or_text(text)
     return json.dumps(values)
+
+
+def pairs(option: str, words: Iterable[str]) -> dict[str, str]:
+    """Read the values of a repeated option as NAME=VALUE.
+
+    >>> pairs("--tenant-role", ["acme=admin"])
+    {'acme': 'admin'}
+    """
+    read: dict[str, str] = {}
+    for word in words:
+        name, is_pair, value = word.rpartition("=")
+        if not is_pair or not name or not value:
+            raise click.UsageError(f"{option} is {word!r}; give NAME=VALUE")
+        read[name] = value
+    return read

@@ -9,6 +9,7 @@ from datetime import datetime
 import click
 
 from tidemill.cli import pause_actions
+from tidemill.cli.completion import queue_names
 from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import Column, print_json, print_table, span, thousands
@@ -88,7 +89,7 @@ def _chosen(names: tuple[str, ...], everything: bool) -> tuple[PauseKind, tuple[
 
 
 @queues.command()
-@click.argument("names", nargs=-1, metavar="[NAME...]")
+@click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=queue_names)
 @click.option("--all", "everything", is_flag=True, help="Pause every queue: workers start no more jobs.")
 @click.option("--reason", metavar="TEXT", help="Reason, shown by jobs why.")
 @click.option("--new", is_flag=True, help="Allow a queue that is not known yet.")
@@ -116,7 +117,7 @@ def _check_known(context: CommandContext, names: tuple[str, ...]) -> None:
 
 
 @queues.command()
-@click.argument("names", nargs=-1, metavar="[NAME...]")
+@click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=queue_names)
 @click.option("--all", "everything", is_flag=True, help="End the pause of --all; other pauses stay.")
 @with_context
 def resume(context: CommandContext, names: tuple[str, ...], everything: bool) -> None:

@@ -87,7 +87,8 @@ def goes_to(policy: PolicyStatus) -> str:
     if policy.to is None:
         return "deleted"
     copied = "" if policy.delete_from_source else ", copied"
-    return f"{policy.to}: {policy.tier}{copied}"
+    place = policy.tier if policy.tier == policy.to else f"{policy.to}: {policy.tier}"
+    return f"{place}{copied}"
 
 
 def retention_fields(status: RetentionStatus, now: datetime) -> Iterator[tuple[str, object]]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import click
 
-from tidemill.cli.completion import queue_names
+from tidemill.cli.completion import queue_names, schedule_keys, task_names
 from tidemill.cli.context import CommandContext, ask_first, own_tenant_option, with_context
 from tidemill.cli.parsers import duration, json_or_text, metadata, read_arguments, reference
 from tidemill.cli.parsers import instant as an_instant
@@ -17,6 +18,7 @@ from tidemill.client.schedules.api import Schedules
 from tidemill.client.schedules.schedule import Schedule
 from tidemill.domain.schedule_rules import (
     OVERLAPS,
+    After,
     All,
     Cron,
     Daily,
@@ -25,6 +27,7 @@ from tidemill.domain.schedule_rules import (
     Misfire,
     Monthly,
     MonthlyBusinessDay,
+    On,
     Once,
     Trigger,
     Weekly,
@@ -32,12 +35,12 @@ from tidemill.domain.schedule_rules import (
 from tidemill.domain.schedules import Scope
 from tidemill.errors import BadSchedule
 
-TRIGGERS = ("cron", "every", "daily", "weekly", "monthly", "business_day", "once", "manual")
+TRIGGERS = ("cron", "every", "daily", "weekly", "monthly", "business_day", "once", "manual", "after", "on")
 
 
 @click.command()
 @click.argument("key")
-@click.argument("task")
+@click.argument("task", shell_complete=task_names)
 @click.option("--cron", metavar="EXPRESSION", help='Cron expression, such as "0 2 * * *".')
 @click.option("--every", type=duration, metavar="DURATION", help="Interval, such as 5m or 6h.")
 @click.option("--daily", metavar="TIME", help="Every day at this time, such as 06:00 or 06:00,18:00.")
@@ -50,6 +53,19 @@ TRIGGERS = ("cron", "every", "daily", "weekly", "monthly", "business_day", "once
     "--once", type=an_instant, metavar="INSTANT", help="Once, at this time, such as 2026-03-01T06:00Z."
 )
 @click.option("--manual", is_flag=True, default=None, help="Only when triggered manually.")
+@click.option(
+    "--after",
+    metavar="KEYS",
+    help="After jobs of these definitions completed, such as extract-orders,extract-stock.",
+)
+@click.option("--on", metavar="EVENT", help="On every event of this name, such as order.paid.")
+@click.option(
+    "--take",
+    "takes",
+    multiple=True,
+    metavar="NAME=PATH",
+    help="With --on: argument from the payload, such as order=$.id; repeatable.",
+)
 @click.option(
     "--timezone", metavar="ZONE", default="UTC", show_default=True, help="Time zone, such as Europe/Berlin."
 )
@@ -65,9 +81,7 @@ TRIGGERS = ("cron", "every", "daily", "weekly", "monthly", "business_day", "once
 @click.option(
     "--overlap",
     type=click.Choice(OVERLAPS),
-    default="skip",
-    show_default=True,
-    help="What to do while a job still runs.",
+    help="What to do while a job still runs: skip by default, with --after queue, with --on allow.",
 )
 @click.option(
     "--scope", type=click.Choice([scope.value for scope in Scope]), help="Scope, instead of the task's own."
@@ -86,6 +100,7 @@ TRIGGERS = ("cron", "every", "daily", "weekly", "monthly", "business_day", "once
 @click.option(
     "--jitter", type=duration, metavar="DURATION", help="Delay each job by a random time up to this."
 )
+@click.option("--heartbeat", metavar="URL", help="Ping this address when its jobs start, complete and fail.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag; repeatable.")
 @click.option(
     "--metadata", "pairs", type=metadata, multiple=True, metavar="KEY=VALUE", help="Metadata; repeatable."
@@ -104,14 +119,18 @@ def add(
     misfire: str,
     paused: bool,
     pairs: tuple[tuple[str, str], ...],
+    takes: tuple[str, ...],
     **options: Any,
 ) -> None:
     """Add or replace the schedule KEY of TASK."""
     context.need_app("adding a schedule")
     trigger_options = {name: options.pop(name) for name in TRIGGERS}
-    trigger = read_trigger({name: value for name, value in trigger_options.items() if value is not None})
+    trigger = read_trigger(
+        {name: value for name, value in trigger_options.items() if value is not None}, takes
+    )
     declared = context.registry.get(task)
-    arguments = declared.arguments.load(read_arguments(given, words, declared.arguments.schema()))
+    codec = declared.arguments.without(trigger.args) if isinstance(trigger, On) else declared.arguments
+    arguments = codec.load(read_arguments(given, words, declared.arguments.schema()))
     chosen = {name: value for name, value in options.items() if value not in (None, ())}
     if pairs:
         chosen["metadata"] = {name: json_or_text(value) for name, value in pairs}
@@ -119,12 +138,15 @@ def add(
         task, trigger, key, args=arguments, misfire=read_misfire(misfire), enabled=not paused, **chosen
     )
     _print_result(
-        context, made, f"schedule {made.key} is added: {made.words}, next {stamp(made.next_fire_at)}"
+        context,
+        made,
+        f"schedule {made.key} is added: {made.words}"
+        + ("" if made.next_fire_at is None else f", next {stamp(made.next_fire_at)}"),
     )
 
 
 @click.command()
-@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...", shell_complete=schedule_keys)
 @click.option("--reason", metavar="TEXT", help="Reason, shown with the schedule.")
 @own_tenant_option
 @with_context
@@ -136,7 +158,7 @@ def pause(context: CommandContext, keys: tuple[str, ...], reason: str | None, te
 
 
 @click.command()
-@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...", shell_complete=schedule_keys)
 @own_tenant_option
 @with_context
 def resume(context: CommandContext, keys: tuple[str, ...], tenant: str | None) -> None:
@@ -147,7 +169,7 @@ def resume(context: CommandContext, keys: tuple[str, ...], tenant: str | None) -
 
 
 @click.command()
-@click.argument("key")
+@click.argument("key", shell_complete=schedule_keys)
 @click.option(
     "--force",
     is_flag=True,
@@ -165,7 +187,7 @@ def trigger(context: CommandContext, key: str, force: bool, tenant: str | None) 
 
 
 @click.command()
-@click.argument("key")
+@click.argument("key", shell_complete=schedule_keys)
 @click.argument("start", type=an_instant)
 @click.argument("end", type=an_instant)
 @click.option(
@@ -207,7 +229,7 @@ def backfill(
 
 
 @click.command()
-@click.argument("key")
+@click.argument("key", shell_complete=schedule_keys)
 @click.option(
     "--force",
     is_flag=True,
@@ -265,8 +287,10 @@ def sync(context: CommandContext, force: bool) -> None:
         click.get_current_context().exit(1)
 
 
-def read_trigger(options: dict[str, Any]) -> Trigger:
-    """Return the trigger that the options specify; exactly one is required."""
+def read_trigger(options: dict[str, Any], takes: Sequence[str] = ()) -> Trigger:
+    """Return the trigger that the options specify; exactly one is required. ``takes`` are the arguments of an event."""
+    if takes and "on" not in options:
+        raise BadSchedule("take: only --on takes arguments from an event", field="take")
     if len(options) != 1:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in TRIGGERS)
         raise BadSchedule(f"trigger: give exactly one of {names}", field="trigger")
@@ -288,8 +312,19 @@ def read_trigger(options: dict[str, Any]) -> Trigger:
             return MonthlyBusinessDay(_number(day, "business-day"), at)
         case "once":
             return Once(value)
+        case "after":
+            return After(*(key.strip() for key in value.split(",")))
+        case "on":
+            return On(value, args=dict(_pair(text) for text in takes))
         case _:
             return Manual()
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, sign, path = text.partition("=")
+    if not sign or not name:
+        raise BadSchedule(f"take: {text!r} is not NAME=PATH; write order=$.id", field="take", value=text)
+    return name, path
 
 
 def _two(text: str, option: str, example: str) -> tuple[str, str]:

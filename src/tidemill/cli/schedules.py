@@ -14,16 +14,26 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from tidemill.cli.completion import task_names
+from tidemill.cli.completion import schedule_keys, task_names
 from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import instant as an_instant
 from tidemill.cli.schedule_actions import add, backfill, pause, remove, resume, sync, trigger
-from tidemill.cli.screen import Column, age, heading, print_fields, print_json, print_table, stamp
+from tidemill.cli.screen import (
+    Column,
+    age,
+    heading,
+    print_fields,
+    print_json,
+    print_lines,
+    print_table,
+    stamp,
+)
 from tidemill.client.documents import fire_document, instant, schedule_document
 from tidemill.client.schedules.api import Schedules
 from tidemill.client.schedules.schedule import Schedule
 from tidemill.domain.schedules import Fired
+from tidemill.domain.triggers.reactive import ReactiveTrigger
 
 
 @click.group(cls=InOrder)
@@ -60,7 +70,7 @@ def list_schedules(context: CommandContext, task: str | None, tenant: str) -> No
 
 
 @schedules.command()
-@click.argument("key")
+@click.argument("key", shell_complete=schedule_keys)
 @click.option(
     "--fires", "count", type=click.IntRange(0, 1000), default=10, help="Number of past fires to show."
 )
@@ -75,6 +85,8 @@ def show(context: CommandContext, key: str, count: int, tenant: str) -> None:
         print_json(schedule_document(schedule) | {"fires": [fire_document(fire) for fire in fires]})
         return
     now = context.now()
+    reacts = isinstance(schedule.trigger, ReactiveTrigger)
+    waits = face.why(schedule.id, tenant=schedule.tenant) if reacts else None
     print_fields(
         [
             ("schedule", schedule.key),
@@ -83,6 +95,7 @@ def show(context: CommandContext, key: str, count: int, tenant: str) -> None:
             ("broken", schedule.broken),
             ("note", schedule.note),
             ("when", schedule.words),
+            ("waits", waits),
             ("time zone", schedule.timezone),
             ("next", _both(schedule.next_fire_at, schedule.timezone, now)),
             ("last", _both(schedule.last_fire_at, schedule.timezone, now)),
@@ -105,7 +118,7 @@ def show(context: CommandContext, key: str, count: int, tenant: str) -> None:
 
 
 @schedules.command()
-@click.argument("key")
+@click.argument("key", shell_complete=schedule_keys)
 @click.option(
     "--count", "-n", type=click.IntRange(1, 1000), default=10, show_default=True, help="Number of fires."
 )
@@ -133,11 +146,32 @@ def preview(context: CommandContext, key: str, count: int, after: datetime | Non
         for at, note in zip(fires, notes, strict=True)
     ]
     columns = (Column(f"local ({schedule.timezone})"), Column("utc"), Column("note", flexible=True))
-    print_table(columns, rows, empty="it never fires by itself")
+    print_table(columns, rows, empty=_no_fires(schedule))
+
+
+@schedules.command()
+@click.argument("key", shell_complete=schedule_keys)
+@tenant_option
+@with_context
+def why(context: CommandContext, key: str, tenant: str) -> None:
+    """Tell what a schedule waits for."""
+    face = Schedules(context.client)
+    schedule = face.get(key, tenant=tenant)
+    words = face.why(schedule.id, tenant=schedule.tenant)
+    if context.as_json:
+        print_json({"schedule": schedule.key, "waits": words})
+    else:
+        print_lines([(f"{schedule.key} {words}", "")])
 
 
 for _verb in (add, pause, resume, trigger, backfill, remove, sync):
     schedules.add_command(_verb)
+
+
+def _no_fires(schedule: Schedule) -> str:
+    if isinstance(schedule.trigger, ReactiveTrigger):
+        return f"it has no times: {schedule.words}"
+    return "it never fires by itself"
 
 
 def state(schedule: Schedule) -> str:

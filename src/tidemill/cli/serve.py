@@ -11,7 +11,9 @@ import click
 
 from tidemill.cli.app_argument import app_named
 from tidemill.cli.context import opened_app
-from tidemill.engine.log_formats import LEVELS, write_logs
+from tidemill.cli.log_options import taken_logs, with_log_options
+from tidemill.cli.oidc_options import oidc_setting, taken_oidc, with_oidc_options
+from tidemill.engine.log_formats import write_output
 from tidemill.errors import BadSettings
 
 
@@ -31,10 +33,8 @@ from tidemill.errors import BadSettings
     help="Allow creating jobs without a key, for the app's own tenant.",
 )
 @click.option("--read-only", is_flag=True, help="Refuse every change, whatever the key.")
-@click.option(
-    "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Lowest level to log."
-)
-@click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
+@with_oidc_options
+@with_log_options
 @click.option("--json", "as_json", is_flag=True, help="Print the address and the token as JSON.")
 def serve(
     app: str,
@@ -42,26 +42,28 @@ def serve(
     port: int,
     allow_anonymous_create: bool,
     read_only: bool,
-    log_level: str,
-    log_json: bool,
     as_json: bool,
+    **log_options: Any,
 ) -> None:
     """Serve the dashboard and the HTTP API.
 
     APP is module:attribute, such as shop:app.
 
     Without an API key the server accepts connections from this machine only, and prints a token for this run.
-    TIDEMILL_SESSION_SECRET signs the dashboard's sessions; without it, users sign in again after a restart.
+    TIDEMILL_SESSION_SECRET signs the dashboard's messages; set it if several processes serve one dashboard.
     """
-    write_logs(log_level, as_json=log_json)
+    oidc = oidc_setting(taken_oidc(log_options))
+    logs = taken_logs(log_options)
+    write_output(logs)
     opened: Any = opened_app(app)
     try:
         opened.serve(
             host,
             port,
-            announce=lambda serving: _announce(serving, as_json=as_json or log_json),
+            announce=lambda serving: _announce(serving, as_json=as_json or logs.as_json),
             allow_anonymous_create=allow_anonymous_create,
             read_only=read_only,
+            **oidc,
         )
     except ModuleNotFoundError as missing:
         raise BadSettings(str(missing)) from None

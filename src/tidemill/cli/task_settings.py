@@ -7,21 +7,19 @@ from datetime import timedelta
 
 import click
 
+from tidemill.cli.completion import task_names
 from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.limits import allowed
 from tidemill.cli.parsers import duration
 from tidemill.cli.screen import print_json, print_lines, span
-from tidemill.client.control import TASK_SETTING, limit_of, setting_of
+from tidemill.client.control import TASK_OVERRIDES, limit_of, setting_of
 from tidemill.client.documents import seconds
 from tidemill.client.limits import NO_LIMIT
 from tidemill.domain.limits import Rule
 
-KEYS = ("max_attempts", "timeout", "max_concurrent")
-"""Names of the settings."""
-
 
 @click.command("set")
-@click.argument("name")
+@click.argument("name", shell_complete=task_names)
 @click.option("--max-attempts", type=click.IntRange(1), metavar="N", help="Attempts in total.")
 @click.option("--timeout", type=duration, metavar="DURATION", help="Time limit of one attempt.")
 @click.option(
@@ -47,25 +45,17 @@ def set_task(
     values = {"max_attempts": max_attempts, "timeout": seconds(timeout), "max_concurrent": max_concurrent}
     given = {key: value for key, value in values.items() if value is not None}
     unset = _unset_keys(dropped, given)
-    limit = given.pop("max_concurrent", None)
-    before = task_setting(context, name)
-    after = {key: value for key, value in {**before, **given}.items() if key not in unset}
-    if after and after != before:
-        context.control.set(TASK_SETTING + name, after)
-    elif after != before:
-        context.control.unset(TASK_SETTING + name)
-    if limit is not None:
-        context.limits.set(f"task/{name}", int(limit))
-    elif "max_concurrent" in unset:
-        context.limits.unset(f"task/{name}")
+    context.control.set_task(name, given, unset)
     _report(context, name)
 
 
 def _unset_keys(dropped: Iterable[str], given: Mapping[str, object]) -> set[str]:
     """Return the settings to remove; refuse an unknown one, one that is also given, and a call without effect."""
     keys = {key.replace("-", "_") for key in dropped}
-    if keys - set(KEYS):
-        raise click.BadParameter(f"there is no {sorted(keys - set(KEYS))[0]}; there are {', '.join(KEYS)}")
+    if keys - set(TASK_OVERRIDES):
+        raise click.BadParameter(
+            f"there is no {sorted(keys - set(TASK_OVERRIDES))[0]}; there are {', '.join(TASK_OVERRIDES)}"
+        )
     if keys & given.keys():
         raise click.BadParameter("the same option cannot be set and unset at once")
     if not given and not keys:

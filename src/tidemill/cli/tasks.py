@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from tidemill.cli import pause_actions
+from tidemill.cli.completion import task_names
 from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import (
@@ -88,7 +89,7 @@ def list_tasks(context: CommandContext, tenant: str) -> None:
 
 
 @tasks.command()
-@click.argument("name")
+@click.argument("name", shell_complete=task_names)
 @tenant_option
 @with_context
 def show(context: CommandContext, name: str, tenant: str) -> None:
@@ -127,7 +128,7 @@ def _option_lines(task: Declared) -> list[tuple[str, object]]:
         ("priority", options.priority),
         ("retry", policy_words(options.retry)),
         ("timeout", span(options.timeout)),
-        ("isolation", options.isolation),
+        ("isolation", options.isolation_name),
         ("scope", options.scope),
         ("at a time", options.max_concurrent or NO_LIMIT),
         ("unique", None if options.unique is None else options.unique.words()),
@@ -138,7 +139,7 @@ def _option_lines(task: Declared) -> list[tuple[str, object]]:
 
 
 @tasks.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=task_names)
 @click.option("--reason", metavar="TEXT", help="Reason, shown with the pause.")
 @with_context
 def pause(context: CommandContext, names: tuple[str, ...], reason: str | None) -> None:
@@ -151,7 +152,7 @@ def pause(context: CommandContext, names: tuple[str, ...], reason: str | None) -
 
 
 @tasks.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=task_names)
 @with_context
 def resume(context: CommandContext, names: tuple[str, ...]) -> None:
     """Resume paused tasks."""
@@ -188,7 +189,7 @@ def _document(
             "retry": policy_to_data(options.retry) or {"kind": type(options.retry).__name__},
             "max_attempts": options.retry.max_attempts,
             "timeout": seconds(options.timeout),
-            "isolation": options.isolation,
+            "isolation": options.isolation_name,
             "scope": options.scope,
             "max_concurrent": options.max_concurrent,
             "tags": list(options.tags),

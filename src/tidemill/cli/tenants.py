@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import click
 
 from tidemill.cli import pause_actions
 from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import Column, print_json, print_lines, print_table, thousands
-from tidemill.client.control import TENANT_SETTING, Control
-from tidemill.client.limits import waiting_lanes
-from tidemill.client.stats.api import StatsApi
+from tidemill.client.control import COUNTED, TENANT_SETTING
+from tidemill.client.documents import tenant_document
 from tidemill.domain.records import PauseKind
-
-COUNTED = 10_000
-"""Maximum number of pending jobs to count per tenant."""
 
 
 @click.group(cls=InOrder)
@@ -32,9 +25,9 @@ def list_tenants(context: CommandContext) -> None:
 
     The list holds tenants that had jobs in the last 24 hours, have pending jobs, are paused or have settings.
     """
-    rows = _known(context)
+    states = context.control.tenants()
     if context.as_json:
-        print_json(rows)
+        print_json([tenant_document(state) for state in states])
         return
     columns = (
         Column("tenant", flexible=True), Column("pending", right=True), Column("ended 24h", right=True),
@@ -43,37 +36,12 @@ def list_tenants(context: CommandContext) -> None:
     )  # fmt: skip
     cells = [
         [
-            row["tenant"], _counted(row["pending"]), thousands(row["ended"]), thousands(row["failed"]),
-            f"{row['weight']:g}", row["max_priority"], "paused" if row["paused"] else None,
+            state.name, _counted(state.pending), thousands(state.ended), thousands(state.failed),
+            f"{state.weight:g}", state.max_priority, "paused" if state.paused else None,
         ]
-        for row in rows
+        for state in states
     ]  # fmt: skip
     print_table(columns, cells, empty="no tenants")
-
-
-def _known(context: CommandContext) -> list[dict[str, Any]]:
-    loads = {row.tenant: row for row in StatsApi(context.client).tenants().rows}
-    paused = {pause.name for pause in context.control.pauses() if pause.kind is PauseKind.TENANT}
-    settings = {
-        setting.key.removeprefix(TENANT_SETTING): setting.value
-        for setting in context.control.settings()
-        if setting.key.startswith(TENANT_SETTING)
-    }
-    waiting = {lane.tenant for lane in waiting_lanes(context.store)}
-    rows = []
-    for name in sorted({*loads, *paused, *settings, *waiting}):
-        load, value = loads.get(name), settings.get(name)
-        chosen = value if isinstance(value, Mapping) else {}
-        rows.append({
-            "tenant": name,
-            "pending": context.store.depth(tenant=name, most=COUNTED) if name in waiting else 0,
-            "ended": 0 if load is None else load.jobs,
-            "failed": 0 if load is None else load.failed,
-            "weight": chosen.get("weight", 1),
-            "max_priority": chosen.get("max_priority"),
-            "paused": name in paused,
-        })  # fmt: skip
-    return rows
 
 
 def _counted(number: int) -> str:
@@ -104,10 +72,7 @@ def set_tenant(context: CommandContext, name: str, weight: float | None, max_pri
     chosen = {option: value for option, value in given.items() if value is not None}
     if not chosen:
         raise click.UsageError("nothing to set; pass --weight or --max-priority")
-    control, key = Control(context.client), f"{TENANT_SETTING}{name}"
-    before = next((setting.value for setting in control.settings() if setting.key == key), None)
-    value = (dict(before) if isinstance(before, Mapping) else {}) | chosen
-    control.set(key, value)
+    value = context.control.set_tenant(name, chosen)
     if context.as_json:
         print_json({"tenant": name, **value})
         return
@@ -120,7 +85,7 @@ def set_tenant(context: CommandContext, name: str, weight: float | None, max_pri
 @with_context
 def unset_tenant(context: CommandContext, name: str) -> None:
     """Remove a tenant's share and highest priority."""
-    removed = Control(context.client).unset(f"{TENANT_SETTING}{name}")
+    removed = context.control.unset(f"{TENANT_SETTING}{name}")
     if context.as_json:
         print_json({"tenant": name, "removed": removed})
         return

@@ -16,9 +16,11 @@ from typing import Any, NoReturn
 import click
 
 from tidemill.cli.app_argument import app_named
+from tidemill.cli.log_options import taken_logs
+from tidemill.cli.oidc_options import oidc_setting, taken_oidc, with_oidc_options
 from tidemill.cli.serve import lines
 from tidemill.cli.worker import announced, work, worker_options
-from tidemill.engine.log_formats import write_logs
+from tidemill.engine.log_formats import LogOutput, write_output
 from tidemill.engine.store_shares import Wanted
 from tidemill.engine.supervisor.sidecar import Sidecar
 from tidemill.engine.supervisor.supervisor import Supervisor, need_posix
@@ -43,6 +45,7 @@ API = "the HTTP API"
     help="Allow creating jobs without a key, for the app's own tenant.",
 )
 @click.option("--read-only", is_flag=True, help="Refuse every change over HTTP, whatever the key.")
+@with_oidc_options
 @click.option(
     "--health-port",
     type=click.IntRange(0, 65535),
@@ -61,8 +64,6 @@ def up(
     health_port: int | None,
     health_host: str,
     reloads: bool,
-    log_level: str,
-    log_json: bool,
     as_json: bool,
     **settings: Any,
 ) -> None:
@@ -74,6 +75,9 @@ def up(
     signal skips the grace period, a third one kills. SIGHUP reloads the code without a pause.
     """
     need_posix("tidemill up")
+    oidc = taken_oidc(settings)
+    oidc_setting(oidc)  # refuse wrong settings before anything starts
+    logs = taken_logs(settings)
     processes = processes or default_processes()
     bring_up(
         app,
@@ -85,10 +89,10 @@ def up(
         health=None if health_port is None else (health_host, health_port),
         allow_anonymous_create=allow_anonymous_create,
         read_only=read_only,
+        oidc=oidc,
         reload=reloads,
-        log_level=log_level,
-        log_json=log_json,
-        tell=told(as_json=as_json or log_json),
+        logs=logs,
+        tell=told(as_json=as_json or logs.as_json),
     )
 
 
@@ -148,17 +152,18 @@ def bring_up(
     health: tuple[str, int] | None = None,
     allow_anonymous_create: bool = False,
     read_only: bool = False,
+    oidc: Mapping[str, Any] | None = None,
     reload: bool = False,
-    log_level: str = "info",
-    log_json: bool = False,
+    logs: LogOutput | None = None,
 ) -> NoReturn:
     """Start everything, run until stopped, then exit with the supervisor's exit code."""
-    starting = Starting(tell)
+    starting, logs = Starting(tell), logs or LogOutput()
     with listening(host, port) as sock:
         command = [sys.executable, "-m", "tidemill.cli.up_api", "--app", app, "--host", host]
-        command += ["--fd", str(sock.fileno()), "--log-level", log_level]
-        command += ["--log-json"] * log_json + ["--allow-anonymous-create"] * allow_anonymous_create
+        command += ["--fd", str(sock.fileno()), *logs.words()]
+        command += ["--allow-anonymous-create"] * allow_anonymous_create
         command += ["--read-only"] * read_only
+        command += [] if oidc is None else ["--oidc", json.dumps(oidc)]
         api = Sidecar(
             API,
             command,
@@ -176,10 +181,9 @@ def bring_up(
             reload=reload,
             beside=api,
             health=health,
-            log_level=log_level,
-            log_json=log_json,
+            logs=logs,
             announce=starting.worker,
             complain=lambda why: click.echo(f"tidemill: {why}", err=True),
         )
-        write_logs(log_level, as_json=log_json)
+        write_output(logs)
         work(supervisor)

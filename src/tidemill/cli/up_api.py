@@ -6,14 +6,14 @@ The parent opens the socket, so that a restart refuses no client, and creates th
 from __future__ import annotations
 
 import argparse
-import os
 import socket
 import sys
 from collections.abc import Sequence
 from typing import Any
 
+from tidemill.cli.oidc_options import oidc_setting
 from tidemill.engine.app_lookup import find_app
-from tidemill.engine.log_formats import LEVELS, write_logs
+from tidemill.engine.log_formats import LogOutput, add_log_arguments, write_output
 from tidemill.engine.supervisor.sidecar import say, tie
 from tidemill.errors import TidemillError
 
@@ -31,14 +31,14 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--parent", type=int, required=True, help="its process id")
     parser.add_argument("--allow-anonymous-create", action="store_true")
     parser.add_argument("--read-only", action="store_true")
-    parser.add_argument("--log-level", choices=LEVELS, default="info")
-    parser.add_argument("--log-json", action="store_true")
+    parser.add_argument("--oidc", help="settings of single sign-on as JSON, without the secret")
+    add_log_arguments(parser)
     given = parser.parse_args(words)
     tie(given.life, given.parent)
     token = sys.stdin.readline().strip() or None
     try:
         app: Any = find_app(given.app)
-        write_logs(given.log_level, as_json=given.log_json)
+        write_output(LogOutput.taken(vars(given)))
         try:
             _serve(app, given, token)
         finally:
@@ -58,8 +58,7 @@ def _serve(app: Any, given: argparse.Namespace, token: str | None) -> None:
         token=token,
         allow_anonymous_create=given.allow_anonymous_create,
         read_only=given.read_only,
-        # Derived from the parent's token, so that users stay signed in when this process is replaced.
-        session_secret=os.environ.get("TIDEMILL_SESSION_SECRET") or token,
+        **oidc_setting(given.oidc),
         announce=lambda serving: say(given.tell, {"url": serving.url, "token": serving.token}),
     )
 

@@ -15,10 +15,11 @@ from typing import Any, NoReturn
 import click
 
 from tidemill.cli.app_argument import app_named
+from tidemill.cli.log_options import LOG_OPTIONS, taken_logs
 from tidemill.cli.parsers import duration
 from tidemill.domain.cluster import Coordination
 from tidemill.engine.health import default_host
-from tidemill.engine.log_formats import LEVELS, write_logs
+from tidemill.engine.log_formats import write_output
 from tidemill.engine.store_shares import read_stores
 from tidemill.engine.supervisor.supervisor import Supervisor, need_posix
 from tidemill.engine.worker_settings import default_processes, read_settings
@@ -74,13 +75,6 @@ _SHARED = (
         help="Seconds that a stop waits for running jobs.  [default: 25]",
     ),
     click.option(
-        "--log-level",
-        type=click.Choice(LEVELS),
-        default="info",
-        show_default=True,
-        help="Lowest level to log.",
-    ),
-    click.option(
         "--health-host",
         default=default_host,
         metavar="HOST",
@@ -92,7 +86,7 @@ _SHARED = (
         is_flag=True,
         help="Reload when a source file of the app changes; for development.",
     ),
-    click.option("--log-json", is_flag=True, help="Log one JSON object per line."),
+    *LOG_OPTIONS,
 )
 
 
@@ -150,8 +144,6 @@ def worker(
     health_host: str,
     strict: bool,
     reloads: bool,
-    log_level: str,
-    log_json: bool,
     as_json: bool,
     **settings: Any,
 ) -> None:
@@ -163,6 +155,7 @@ def worker(
     signal skips the grace period, a third one kills. SIGHUP reloads the code without a pause.
     """
     need_posix("tidemill worker")
+    logs = taken_logs(settings)
     processes = processes or default_processes()
     # One claiming connection per runner is enough if several share the machine.
     supervisor = Supervisor(
@@ -173,12 +166,11 @@ def worker(
         strict=strict,
         reload=reloads,
         health=None if health_port is None else (health_host, health_port),
-        log_level=log_level,
-        log_json=log_json,
-        announce=lambda values: _announce(values, as_json=as_json or log_json),
+        logs=logs,
+        announce=lambda values: _announce(values, as_json=as_json or logs.as_json),
         complain=lambda why: click.echo(f"tidemill: {why}", err=True),
     )
-    write_logs(log_level, as_json=log_json)
+    write_output(logs)
     work(supervisor)
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tidemill.web.masks import looks_secret
+from tidemill.domain.masks import looks_secret
 from tidemill.web.parsers import Fields
 from tidemill.web.text_parsers import read_json, read_object
 

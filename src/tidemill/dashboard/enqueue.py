@@ -38,12 +38,14 @@ async def enqueue(request: PageRequest) -> Response:
     try:
         declared = request.app.registry.get(name)
     except TaskNotFound as error:
+        request.check(name)
         return await show(request, name, FormState(request.form, {"": error.message}))
     arguments = arguments_of(declared.arguments.schema())
     text, errors = read_arguments(request.form, arguments)
     fields = None if request.form.get(JSON_FIELD) is not None else PREFIX
     try:
         options = _options(request)
+        request.check(declared.name, options.given("queue", declared.options.queue))
         if not errors:
             args = await request.read(declared.arguments.load, text)
             return await _enqueue(request, declared, options, args)

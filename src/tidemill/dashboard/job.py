@@ -8,8 +8,12 @@ from typing import Any
 from starlette.responses import Response
 
 from tidemill.client.documents import plain
+from tidemill.client.flows.api import Flows
+from tidemill.client.flows.run import FlowRun
 from tidemill.client.jobs.handle import Job as Handle
-from tidemill.dashboard import snippets, timelines, tracebacks
+from tidemill.client.signals import Question
+from tidemill.dashboard import argument_form, snippets, timelines, tracebacks
+from tidemill.dashboard.form_state import FormState
 from tidemill.dashboard.jobs import took
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
@@ -18,10 +22,12 @@ from tidemill.domain.decide import Action, expected
 from tidemill.domain.estimate import eta_of, fraction_done
 from tidemill.domain.job import CHANGEABLE, JobRow, LogEntry
 from tidemill.domain.large_values import read_reference, size_words
-from tidemill.domain.stages import stages
+from tidemill.domain.masks import masked_unique_key
+from tidemill.domain.signals import StoredSignal
 from tidemill.domain.states import ENDED, HELD
 from tidemill.domain.trace_context import trace_id
-from tidemill.errors import JobNotFound
+from tidemill.errors import FlowNotFound, JobNotFound
+from tidemill.tasks.ambient import tenant_scope
 from tidemill.web.downloads import arguments_of, result_of
 
 pages = PageRoutes()
@@ -29,6 +35,7 @@ pages = PageRoutes()
 LINES = 200
 KIN = 20
 EXECUTIONS = 50
+STEPS = 200  # recorded steps that the page lists
 _END = 2**62
 """A log position after every line."""
 
@@ -59,33 +66,66 @@ async def value(request: PageRequest) -> Response:
 
 def _look(request: PageRequest, job: Handle[Any], before: int) -> dict[str, Any]:
     """Run all queries of the page in sequence on one thread. Each one returns a bounded number of rows."""
-    inspection, jobs, now, row = request.inspection, request.app.jobs, request.now(), job.row
-    executions = job.executions()
-    lines = _lines(request, job, before)
+    inspection, now, row = request.inspection, request.now(), job.row
+    executions = request.cleared_executions(job.executions())
+    reads_lines = request.permits("jobs.logs", row.task, row.queue)
+    shows_payload = request.permits("jobs.payload", row.task, row.queue)
+    lines = _lines(request, job, before) if reads_lines else []
     details = row.details
-    children = jobs.list(parent_id=row.id, tenant=request.tenant, sort="oldest", limit=KIN)
+    children = request.jobs_page(parent_id=row.id, tenant=request.tenant, sort="oldest", limit=KIN)
     parent = inspection.live_jobs([details.parent_id] if details.parent_id else [], tenant=request.tenant)
+    parent = [other for other in parent if request.permits("jobs.read", other.task, other.queue)]
     related = None
     if details.correlation_id is not None:
-        related = jobs.list(correlation_id=details.correlation_id, tenant=row.tenant, limit=KIN)
+        related = request.jobs_page(correlation_id=details.correlation_id, tenant=row.tenant, limit=KIN)
     names = {worker.id: worker.name for worker in inspection.workers()}
+    asked: Sequence[Question] = ()
+    unread: Sequence[StoredSignal] = ()
+    if row.state not in ENDED and row.archived_at is None:
+        asked = request.app.signals.questions(job=row.id, tenant=row.tenant)
+        unread = request.app.signals.list(row.id, tenant=row.tenant, limit=KIN)
     return {
+        "question": asked[0] if asked else None,
+        "question_fields": argument_form.arguments_of(asked[0].schema) if asked else [],
+        "answer_form": FormState({}),
+        "unread": [
+            (signal, "***" if request.hides_arguments else request.masked(plain(signal.payload)))
+            for signal in unread
+        ],
         "made_by": inspection.origin(row),
-        "why": inspection.why(row, now),
+        "why": [
+            reason._replace(text=request.masked_names(reason.text)) for reason in inspection.why(row, now)
+        ],
         "executions": sorted(executions, key=lambda execution: execution.number, reverse=True)[:EXECUTIONS],
         "executions_left_out": max(len(executions) - EXECUTIONS, 0),
+        "steps": job.steps()[:STEPS] if shows_payload and not request.hides_arguments else [],
         "picture": timelines.picture(row, executions, now),
-        "lines": [(position, entry, request.masked(entry.details)) for position, entry in lines],
+        "lines": [
+            (position, entry, {} if request.hides_arguments else request.masked(entry.details))
+            for position, entry in lines
+        ],
         "older": lines[0][0] if len(lines) == LINES else None,
         "from_the_end": before == _END,
-        "stages": stages([entry for _, entry in lines], executions, _declared(request, row)),
+        "stages": job.stages(),
         "kin_children": children.items,
         "children_more": children.next is not None,
         "parent": parent[0] if parent else None,
+        "flow": _flow(request, row),
         "related": None if related is None else [other for other in related.items if other.id != row.id],
         "related_more": related is not None and related.next is not None,
         "workers": names,
     }
+
+
+def _flow(request: PageRequest, row: JobRow) -> FlowRun | None:
+    """The flow of a node; None for a member of a batch, and for a job outside of flows."""
+    if row.details.flow_id is None or not request.permits("flows.read"):
+        return None
+    try:
+        with tenant_scope(row.tenant):
+            return Flows(request.service.client).get(row.details.flow_id)
+    except FlowNotFound:
+        return None
 
 
 def _lines(request: PageRequest, job: Handle[Any], before: int) -> Sequence[tuple[int, LogEntry]]:
@@ -97,6 +137,7 @@ def _lines(request: PageRequest, job: Handle[Any], before: int) -> Sequence[tupl
 
 def shown(request: PageRequest, row: JobRow) -> dict[str, Any]:
     """Return the template values from the job itself, with secrets masked for this user."""
+    row = request.cleared(row)
     now, progress = request.now(), row.progress
     args = request.masked(plain(row.args))
     options = _options(request, row)
@@ -112,6 +153,8 @@ def shown(request: PageRequest, row: JobRow) -> dict[str, Any]:
         "large_result": read_reference(row.result),
         "sees_secrets": request.sees_secrets,
         "size_words": size_words,
+        "limits": request.masked_names(list(row.limits)),
+        "unique_key": row.unique_key if request.sees_secrets else masked_unique_key(row.unique_key),
         "metadata": request.masked(dict(row.details.metadata)),
         "trace_id": trace_id(row.details.headers),
         "took": took(row, now),
@@ -163,9 +206,3 @@ def _options(request: PageRequest, row: JobRow) -> dict[str, Any]:
     if row.details.tags:
         options["tags"] = list(row.details.tags)
     return options
-
-
-def _declared(request: PageRequest, row: JobRow) -> Sequence[str]:
-    """Return the stages that the job's task declares, if this server has the task's code."""
-    registry = request.app.registry
-    return registry.get(row.task).options.stages if row.task in registry else ()

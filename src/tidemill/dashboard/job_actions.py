@@ -5,11 +5,13 @@ Each action is a form. If an action is refused, the job's page shows why.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 from starlette.responses import Response
 
+from tidemill.dashboard.argument_form import PREFIX, arguments_of, read_arguments
 from tidemill.dashboard.form_state import FormError, read_reason, read_whole, refuse_to_look
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
@@ -43,10 +45,35 @@ async def rerun(request: PageRequest) -> Response:
     return await _done(request, job.rerun, lambda: "The job is pending again, with all its attempts.")
 
 
+@pages.post("/jobs/{id}/answer", role=Role.OPERATOR)
+async def answer(request: PageRequest) -> Response:
+    """Answer the question that the job asks."""
+    job = await request.job_row()
+    signals = request.app.signals
+    asked = await request.read(signals.questions, job=job.id, tenant=job.tenant)
+    if not asked:
+        return request.back(f"/jobs/{job.id}", "The job no longer asks a question.", good=False)
+    text, errors = read_arguments(request.form, arguments_of(asked[0].schema))
+    if errors:
+        wrong = "; ".join(f"{name.removeprefix(PREFIX)}: {error}" for name, error in errors.items())
+        return request.back(f"/jobs/{job.id}", in_a_sentence(ValueError(wrong)), good=False)
+    return await _done(
+        request,
+        signals.answer,
+        lambda: "The job continues with the answer.",
+        job.id,
+        json.loads(text),
+        tenant=job.tenant,
+    )
+
+
 @pages.post("/jobs/{id}/cancel", role=Role.OPERATOR)
 async def cancel(request: PageRequest) -> Response:
     """Cancel the job, or ask its worker to stop it."""
     job = await request.job()
+    if request.form.get("children") == "1":
+        # The children may be jobs of any task.
+        request.check()
     return await _done(
         request,
         job.cancel,
@@ -77,6 +104,8 @@ async def change(request: PageRequest) -> Response:
         queue, priority = read_change(request)
     except (FormError, UsageError) as error:
         return request.back(f"/jobs/{job.id}", in_a_sentence(error), good=False)
+    if queue:
+        request.check(job.row.task, queue)
     same_queue, same_priority = queue == job.queue, priority == job.priority
     return await _done(
         request,

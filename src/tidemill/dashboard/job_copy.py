@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from tidemill.client.documents import plain
+from tidemill.client.documents import without_seals
 from tidemill.client.enqueue.options import NO_OPTIONS
 from tidemill.dashboard.form_state import refuse_to_look
 from tidemill.dashboard.formats import as_json
@@ -17,6 +17,7 @@ from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
 from tidemill.domain.job import HIGHEST_PRIORITY, LOWEST_PRIORITY, JobRow, NewJob
+from tidemill.domain.permissions import ActTarget
 from tidemill.errors import BadArguments, PayloadTooLarge, TidemillError, UsageError
 from tidemill.web.text_parsers import read_number, read_object, read_span
 
@@ -27,9 +28,10 @@ pages = PageRoutes()
 async def edit(request: PageRequest) -> Response:
     """Show the form with the values of the original job."""
     refuse_to_look(request)
-    row = await request.job_row()
+    row = await _original(request)
     typed = {
-        "args": as_json(plain(row.args)),
+        # Sealed values belong to the first job; the user enters secrets again.
+        "args": as_json(without_seals(row.args)),
         "queue": row.queue,
         "priority": str(row.priority),
         "delay": "",
@@ -40,7 +42,8 @@ async def edit(request: PageRequest) -> Response:
 @pages.post("/jobs/{id}/again", role=Role.OPERATOR)
 async def enqueue_again(request: PageRequest) -> Response:
     """Enqueue the copy, or show the form again with errors next to the fields."""
-    row = await request.job_row()
+    row = await _original(request)
+    request.check(row.task, request.form.get("queue") or row.queue)
     typed = {name: request.form.get(name) or "" for name in ("args", "queue", "priority", "delay")}
     options: dict[str, Any] = {"tenant": row.tenant, "queue": typed["queue"] or row.queue}
     wrong: dict[str, str] = {}
@@ -73,6 +76,14 @@ async def enqueue_again(request: PageRequest) -> Response:
             )
             return request.back(f"/jobs/{made.id}", words, good=isinstance(made, NewJob))
     return _form(request, row, typed, wrong)
+
+
+async def _original(request: PageRequest) -> JobRow:
+    """Return the job to copy. A copy repeats its arguments, so the user must be allowed to see them."""
+    row = await request.job_row()
+    if not request.permits("jobs.arguments", row.task, row.queue):
+        request.service.guard.check(request.identity, "jobs.arguments", ActTarget(row.task, row.queue))
+    return row
 
 
 def _enqueue(request: PageRequest, row: JobRow, args: str, options: dict[str, Any]) -> JobRow | NewJob:

@@ -20,8 +20,8 @@ from tidemill.web.text_parsers import read_moment
 
 SEVERAL = ("status", "task", "queue", "metadata")
 SINGLE = (
-    "text", "tag", "definition", "definition_version", "schedule", "fire_at", "reference", "correlation_id", "parent_id",
-    "since", "until",
+    "text", "tag", "definition", "definition_version", "schedule", "fire_at", "flow", "reference", "correlation_id",
+    "parent_id", "since", "until",
 )  # fmt: skip
 MOST = 20
 """Maximum number of values of a repeatable condition."""
@@ -120,6 +120,7 @@ def read(fields: Fields, now: datetime) -> FilterInput:
     take("definition_version", "definition_version", lambda given: _version(given[0]))
     take("schedule", "schedule", lambda given: given[0])
     take("fire_at", "fire_at", lambda given: _instant(given[0]))
+    take("flow", "flow", lambda given: _id(given[0]))
     take("since", "created_after", lambda given: read_moment(given[0], now))
     take("until", "created_before", lambda given: read_moment(given[0], now))
     sort = "oldest" if fields.get("sort") == "oldest" else "newest"

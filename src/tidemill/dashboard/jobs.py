@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from starlette.responses import Response
 
+from tidemill.client.signals import Question
 from tidemill.dashboard import job_filter
 from tidemill.dashboard.job_filter import FilterInput
 from tidemill.dashboard.page_request import PageRequest
@@ -21,6 +23,7 @@ from tidemill.errors import BadFilter
 pages = PageRoutes()
 
 SIZE = 50
+QUESTIONS = 50
 LOOKS = 3
 """Maximum number of queries that a text search may use to fill one page."""
 
@@ -40,6 +43,11 @@ async def jobs(request: PageRequest) -> Response:
         except BadFilter as error:
             filter_input.wrong["cursor"] = error.message
     registry = request.app.registry
+    states = filter_input.query.get("status", [])
+    asked: Sequence[Question] = ()
+    if JobState.REVIEW_NEEDED in states and not request.identity.grants:
+        # People who look for reviews also find the questions of suspended jobs.
+        asked = await request.read(request.app.signals.questions, tenant=request.tenant, limit=QUESTIONS)
     return request.render(
         "jobs.html",
         422 if filter_input.wrong else 200,
@@ -47,9 +55,14 @@ async def jobs(request: PageRequest) -> Response:
         chips=filter_input.chips(),
         rows=[row(request, job) for job in rows],
         following=following,
-        chosen_states=filter_input.query.get("status", []),
-        tasks=registry.names(),
-        queues=sorted({task.options.queue for task in registry} | {job.queue for job in rows}),
+        chosen_states=states,
+        questions=asked,
+        tasks=[name for name in registry.names() if request.permits("tasks.read", name)],
+        queues=sorted(
+            name
+            for name in {task.options.queue for task in registry} | {job.queue for job in rows}
+            if request.permits("queues.read", queue=name)
+        ),
         tiers=job_filter.TIERS,
         show_tenant=request.tenant == ALL_TENANTS,
     )
@@ -59,12 +72,13 @@ def look(
     request: PageRequest, filter_input: FilterInput, limit: int = SIZE
 ) -> tuple[list[JobRow], str | None]:
     """Return one page of jobs and the cursor of the next page."""
+    request.check_conditions(filter_input.where)
     rows: list[JobRow] = []
     cursor = filter_input.cursor
     clock = request.app.clock
     began = clock.monotonic()
     for _ in range(LOOKS):
-        page = request.app.jobs.list(
+        page = request.jobs_page(
             limit=limit - len(rows),
             cursor=cursor,
             sort=filter_input.sort,
@@ -74,7 +88,7 @@ def look(
             text_in_args=request.sees_secrets,
             **filter_input.where,
         )
-        rows += [job.row for job in page.items]
+        rows += [request.cleared(job.row) for job in page.items]
         cursor = page.next
         full = cursor is None or len(rows) >= limit
         scans = "text" in filter_input.where or filter_input.tiers != "live"

@@ -229,7 +229,7 @@ def _act(request: PageRequest, name: str) -> BulkAction:
     act = ACTS.get(name)
     if act is None:
         raise Problem(422, None, f"unknown action {name[:40]!r}; expected one of {', '.join(ACTS)}")
-    request.need(act.role)
+    request.need(f"jobs.{act.name}")
     return act
 
 

@@ -16,6 +16,7 @@ from tidemill.dashboard.settings import EXPIRIES, KeyRow, known_keys, show
 from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.errors import KeyNotFound, UsageError
+from tidemill.web.guard import TOKEN_IDENTITY
 from tidemill.web.problems import Problem
 
 pages = PageRoutes()
@@ -24,7 +25,7 @@ pages = PageRoutes()
 @pages.post("/settings/keys", role=Role.SUPER_ADMIN)
 async def create(request: PageRequest) -> Response:
     """Create a key. Only this response contains the secret, so it must not be a redirect."""
-    typed = {name: request.form.get(name) or "" for name in ("name", "role", "tenant", "days")}
+    typed = {name: request.form.get(name) or "" for name in ("name", "role", "tenant", "days", "grants")}
     try:
         if typed["days"] not in EXPIRIES:
             raise Problem(422, None, "choose when it expires from the list")
@@ -35,12 +36,16 @@ async def create(request: PageRequest) -> Response:
             role=typed["role"],
             tenant=None if tenant == ALL_TENANTS else tenant,
             expires=timedelta(days=int(typed["days"])) if typed["days"] else None,
+            **request.key_permissions(
+                [line.strip() for line in typed["grants"].splitlines() if line.strip()]
+            ),
         )
     except UsageError as error:
         return await show(request, 422, key_typed=typed, key_wrong=error.message)
     except Problem as problem:
         return await show(request, problem.status, key_typed=typed, key_wrong=problem.detail)
-    return request.render("key_made.html", key=made.key, secret=made.secret)
+    ends_token = request.identity is TOKEN_IDENTITY
+    return request.render("key_made.html", key=made.key, secret=made.secret, ends_token=ends_token)
 
 
 @pages.get("/settings/keys/revoke", role=Role.SUPER_ADMIN)

@@ -18,6 +18,9 @@ async def live(request: PageRequest) -> Response:
 
     async def is_signed_in() -> bool:
         session = await request.site.session(request.http)
-        return session is not None and session.identity == request.identity
+        if session is None:
+            return False
+        guard = request.service.guard
+        return guard.authorize(request.operation, session.identity, request.http) == request.identity
 
     return change_stream(request, is_signed_in)

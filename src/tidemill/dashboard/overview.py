@@ -57,8 +57,6 @@ def _look(request: PageRequest, window: str) -> dict[str, Any]:
         "marks": marks,
         "new_here": quiet and _new_here(request),
         **_charts(steps, marks),
-        "sampled": steps.sampled,
-        "since_at": steps.since_at,
     }
 
 

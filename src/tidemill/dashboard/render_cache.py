@@ -87,4 +87,5 @@ class RenderCache:
 
 def _key(request: PageRequest) -> Key:
     url, identity = str(request.http.url), request.identity
-    return url, identity.role.value, identity.tenant, str(request.takes_gzip)
+    grants = " ".join(map(str, identity.grants))
+    return url, identity.role.value, identity.tenant, grants, str(request.takes_gzip)

@@ -23,6 +23,7 @@ from tidemill.dashboard.form_state import (
 )
 from tidemill.domain.calendar import WEEKDAYS, BusinessCalendar, Exclude, Roll
 from tidemill.domain.schedule_rules import (
+    After,
     All,
     Cron,
     Daily,
@@ -30,6 +31,7 @@ from tidemill.domain.schedule_rules import (
     Manual,
     Monthly,
     MonthlyBusinessDay,
+    On,
     Once,
     Weekly,
 )
@@ -48,6 +50,8 @@ KINDS = {
     "monthly_business_day": "Business day of the month",
     "once": "Once",
     "manual": "Manual only",
+    "after": "After other definitions",
+    "on": "On an event",
 }
 """Labels of the trigger kinds."""
 
@@ -62,6 +66,13 @@ _FIELDS = {
     "monthly_business_day": {"at": "business_at", "n": "business_n", "roll": "business_roll"},
     "once": {"at": "once_at"},
     "manual": {},
+    "after": {
+        "definitions": "after_definitions",
+        "fresh": "after_fresh",
+        "on": "after_on",
+        "same": "after_same",
+    },
+    "on": {"event": "on_event", "match": "on_match", "where": "on_where", "args": "on_args"},
 }
 """Form field of each trigger field, by trigger kind."""
 
@@ -75,7 +86,7 @@ _COMMON = {
 
 EMPTY = {
     "kind": "cron", "timezone": "UTC", "misfire": "once", "overlap": "skip", "enabled": "yes", "interval_unit": "minutes",
-    "misfire_limit": "100", "business_roll": "previous",
+    "misfire_limit": "100", "business_roll": "previous", "after_on": "success", "after_fresh": "24h",
 }  # fmt: skip
 """Values of a new form."""
 
@@ -165,6 +176,21 @@ def _once(form: Fields, timezone: str) -> Trigger:
     return Once(at)
 
 
+def _after(form: Fields, _: str) -> Trigger:
+    text = _needed(form, "after_definitions", "write the key of a definition, or several with commas")
+    ends: Any = form.get("after_on") or "success"
+    period: Any = form.get("after_same")
+    return After(
+        *(key.strip() for key in text.split(",")), fresh=form.get("after_fresh"), on=ends, same=period
+    )
+
+
+def _on(form: Fields, _: str) -> Trigger:
+    event = _needed(form, "on_event", "write the name of an event")
+    where, args = (read_json_field(form, name) for name in ("on_where", "on_args"))
+    return On(event, match=form.get("on_match"), where=where, args=args)
+
+
 _READERS: dict[str, Callable[[Fields, str], Trigger]] = {
     "cron": _cron,
     "every": _every,
@@ -174,6 +200,8 @@ _READERS: dict[str, Callable[[Fields, str], Trigger]] = {
     "monthly_business_day": _business,
     "once": _once,
     "manual": lambda _form, _timezone: Manual(),
+    "after": _after,
+    "on": _on,
 }
 
 
@@ -285,6 +313,20 @@ def _shown_trigger(data: Mapping[str, Any], timezone: str) -> dict[str, Any]:
             own["business_roll"] = data.get("roll", "previous")
         case "once":
             own = {"once_at": _local(data.get("at"), timezone)}
+        case "after":
+            fresh = data.get("fresh")
+            own = {
+                "after_definitions": ", ".join(data.get("definitions", ())),
+                "after_fresh": "" if fresh is None else f"{fresh:g}s",
+                "after_on": data.get("on", "success"),
+                "after_same": data.get("same") or "",
+            }
+        case "on":
+            own = {"on_event": data.get("event", ""), "on_match": data.get("match") or ""}
+            own |= {
+                f"on_{name}": json.dumps(data[name], ensure_ascii=False) if data.get(name) else ""
+                for name in ("where", "args")
+            }
         case _:
             own = {}
     return {"kind": kind if kind in KINDS else "cron", **own}

@@ -24,6 +24,7 @@ from tidemill.domain.clock_notes import ClockChange, clock_changes, fire_note
 from tidemill.domain.schedule_fires import read_rules
 from tidemill.domain.schedules import Definition, Fired, Source
 from tidemill.domain.states import JobState
+from tidemill.domain.triggers.reactive import ReactiveTrigger
 from tidemill.errors import StoreError, TidemillError
 from tidemill.web.problems import Problem
 
@@ -103,6 +104,7 @@ async def schedule(request: PageRequest) -> Response:
 
 def _look(request: PageRequest, count: int, before: datetime | None) -> dict[str, Any]:
     schedule = request.app.schedules.get(request.path["id"], tenant=request.tenant)
+    request.check(schedule.task, None, schedule.key)
     shown, more = _fires(request, schedule, before)
     ids = [fire.job_id for fire in shown if fire.job_id is not None]
     states = {job.id: job.state for job in request.inspection.live_jobs(ids, tenant=schedule.tenant)}
@@ -125,6 +127,7 @@ def _look(request: PageRequest, count: int, before: datetime | None) -> dict[str
         "state": state_of(schedule),
         "definition": definition,
         "refusal": _refusal(schedule, definition),
+        "waits": _waits(request, schedule),
     }
 
 
@@ -132,6 +135,14 @@ def _definition(request: PageRequest, schedule: Schedule) -> Definition | None:
     if schedule.definition_id is None:
         return None
     return request.inspection.definition(schedule.definition_id, tenant=schedule.tenant)
+
+
+def _waits(request: PageRequest, schedule: Schedule) -> str | None:
+    """Return what a schedule without times waits for, or None."""
+    if not isinstance(schedule.trigger, ReactiveTrigger):
+        return None
+    words: str = request.app.schedules.why(schedule.id, tenant=schedule.tenant)
+    return words
 
 
 def _refusal(schedule: Schedule, definition: Definition | None) -> str | None:
@@ -289,7 +300,9 @@ async def remove(request: PageRequest) -> Response:
 
 async def schedule_at(request: PageRequest) -> Schedule:
     """Return the schedule in the path, if the user may see it."""
-    return await request.read(request.app.schedules.get, request.path["id"], tenant=request.tenant)
+    schedule = await request.read(request.app.schedules.get, request.path["id"], tenant=request.tenant)
+    request.check(schedule.task, None, schedule.key)
+    return schedule
 
 
 def problem(error: TidemillError) -> str | None:

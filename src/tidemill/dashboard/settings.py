@@ -13,7 +13,6 @@ from urllib.parse import unquote, urlsplit
 
 from starlette.responses import Response
 
-from tidemill.client.access import HIDDEN
 from tidemill.client.control import KNOWN_SETTINGS, shown_value
 from tidemill.client.documents import key_state
 from tidemill.client.stats.loads import is_living
@@ -23,6 +22,7 @@ from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Key, Role
 from tidemill.domain.alerts import PREFIX, Thresholds, read_thresholds
 from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.masks import HIDDEN
 from tidemill.domain.records import Setting
 from tidemill.errors import ArchiveRunning, TidemillError, UsageError
 from tidemill.web.problems import Problem
@@ -50,6 +50,10 @@ _ALERTS = {
     "lost_workers": "workers that crashed or lost their lease within 15 minutes",
     "leader_fresh": "seconds; a leader whose heartbeat is younger is alive",
     "leader_stuck": "seconds within which a leader should have done a duty",
+    "schedule_late": "seconds since a schedule should have fired",
+    "flow_stalled": "seconds a flow with a pending job may make no progress",
+    "cascade_age": "seconds within which a job that can no longer start must be skipped",
+    "signal_age": "seconds within which a job must take a signal",
 }
 
 _KEPT = {
@@ -175,7 +179,13 @@ async def show(
         typed=typed,
         wrong=wrong,
         key_typed=key_typed
-        or {"name": "", "role": "viewer", "tenant": request.query.get("tenant") or "", "days": ""},
+        or {
+            "name": "",
+            "role": "viewer",
+            "tenant": request.query.get("tenant") or "",
+            "days": "",
+            "grants": "",
+        },
         key_wrong=key_wrong,
         roles=[role.value for role in Role],
         expiries=EXPIRIES,

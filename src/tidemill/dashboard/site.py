@@ -14,9 +14,11 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from tidemill.dashboard import (
+    alerts,
     audit,
     enqueue,
     errors,
+    flows,
     job,
     job_actions,
     job_copy,
@@ -24,12 +26,15 @@ from tidemill.dashboard import (
     jobs_bulk,
     keys,
     live,
+    logs,
     overview,
     queue_actions,
     queues,
     schedule_editor,
     schedules,
+    sessions,
     sign_in,
+    single_sign_on,
     task_actions,
     tasks,
     tenants,
@@ -45,8 +50,9 @@ from tidemill.dashboard.views import Views
 from tidemill.domain.access import Identity, Role
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.rest.api import create_api
+from tidemill.web.access_tokens import access_tokens, provider_of
 from tidemill.web.endpoint import Endpoint
-from tidemill.web.guard import ANONYMOUS, Auth, KeyCache
+from tidemill.web.guard import ANONYMOUS, Auth, KeyCache, OneTimeToken
 from tidemill.web.parsers import Fields, read_form, receive_body
 from tidemill.web.problems import Problem, problem_of
 from tidemill.web.routes import Operation, by_path
@@ -56,12 +62,13 @@ from tidemill.web.settings import ApiSettings
 
 if TYPE_CHECKING:
     from tidemill.app import App
+    from tidemill.web.single_sign_on import SingleSignOn
 
 MODULES = (
-    sign_in, overview, live,
-    jobs, jobs_bulk, job_copy, job_actions, job, errors,
+    sign_in, single_sign_on, overview, live,
+    jobs, jobs_bulk, job_copy, job_actions, job, errors, flows, logs,
     schedule_editor, schedules, task_actions, tasks, enqueue, queue_actions, queues,
-    workers, tenants, audit, settings_pages, keys,
+    workers, tenants, alerts, audit, sessions, settings_pages, keys,
 )  # fmt: skip
 """The page modules. Modules with literal paths precede those with a placeholder in the same place."""
 
@@ -84,6 +91,7 @@ class Site:
         self.render_cache = RenderCache(service.app.clock)
         self.cached_stats = CachedStats(service.app.clock, service.threads)
         self.own_auth: Auth | None = None if isinstance(auth, KeyCache) else auth
+        self.sso: SingleSignOn | None = None
 
     async def session(self, request: Request) -> Session | None:
         """Return the session of a request, from the dashboard's cookie or from the application's own authentication."""
@@ -107,7 +115,8 @@ class PageEndpoint(Endpoint[Operation]):
         if operation.role is not None:
             if session is None:
                 raise SignInFirst
-            self.service.guard.authorize(operation, session.identity)
+            identity = self.service.guard.authorize(operation, session.identity, request)
+            session = session._replace(identity=identity)
             if remembered := self._remembered_store(operation, request):
                 return RedirectResponse(remembered, 303)
         form = Fields([])
@@ -119,6 +128,7 @@ class PageEndpoint(Endpoint[Operation]):
         if page_request.is_live and operation.method == "GET":
             return await self._site.render_cache.answer(page_request, operation.handler)
         response = await operation.handler(page_request)
+        page_request.finish()
         if operation.mutates:
             self._site.render_cache.acted()
             self._site.cached_stats.acted()
@@ -166,8 +176,9 @@ class PageEndpoint(Endpoint[Operation]):
             return Response("sign in first", 401)
         query = request.url.query
         wanted = page_request.page_path + (f"?{query}" if query else "")
+        way = "/sign-in" if self._site.sso is None else "/sign-in/sso"
         return RedirectResponse(
-            page_request.url("/sign-in", tenant=None, store=None, next=wanted if wanted != "/" else None), 303
+            page_request.url(way, tenant=None, store=None, next=wanted if wanted != "/" else None), 303
         )
 
     async def _error_page(self, request: Request, problem: Problem) -> Response:
@@ -213,12 +224,17 @@ def create_site(
     """Create the HTTP API and the dashboard of an app, ready to serve or mount: pages at ``/``, the API at ``/api``.
 
     ``auth`` identifies the user of a request, for applications with their own sign-in. Without it, users sign in with
-    an API key. ``token`` grants full access for this run, for example when no key exists yet.
+    an API key. ``token`` grants full access until it has signed in one user, or until a key exists.
     """
     settings = settings or ApiSettings()
-    auth = auth or KeyCache(app, token)
+    one_time = None if token is None else OneTimeToken(app, token)
+    auth = auth or KeyCache(app, one_time, access_tokens(app, settings))
     api = create_api(app, prefix=prefix, auth=auth, settings=settings)
-    site = Site(api.state.tidemill, auth, Sessions(app, secret=settings.session_secret, token=token))
+    site = Site(api.state.tidemill, auth, Sessions(app, settings, one_time))
+    if site.own_auth is None and settings.oidc is not None:
+        from tidemill.web.single_sign_on import SingleSignOn
+
+        site.sso = SingleSignOn(site.service, provider_of(app, settings.oidc), site.sessions.secret)
     api.state.dashboard = site
     api.routes.append(Route(prefix + "/static/{name}", Files(), name="static"))
     for path, pages in by_path(all_pages()).items():

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from tidemill.client.control import TASK_SETTING, limit_of
+from tidemill.client.control import TASK_OVERRIDES, limit_of
 from tidemill.dashboard.form_state import (
     UNITS,
     FormError,
@@ -90,16 +90,8 @@ async def change_settings(request: PageRequest) -> Response:
 
 
 def _set(request: PageRequest, name: str, wanted: Mapping[str, Any], concurrent: int | None) -> None:
-    control, limits = request.app.control, request.app.limits
-    if wanted:
-        control.set(TASK_SETTING + name, dict(wanted))
-    elif setting_of(request, name):
-        control.unset(TASK_SETTING + name)
-    rule = _pinned(request, name)
-    if concurrent is None and rule is not None:
-        limits.unset(f"task/{name}")
-    elif concurrent is not None and concurrent != rule:
-        limits.set(f"task/{name}", concurrent)
+    values = dict(wanted) if concurrent is None else {**wanted, "max_concurrent": concurrent}
+    request.app.control.set_task(name, values, [option for option in TASK_OVERRIDES if option not in values])
 
 
 async def _settings(request: PageRequest, name: str, form: FormState | None) -> Response:

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from tidemill.client import control
 from tidemill.client.limits import LimitState
-from tidemill.client.stats.loads import task_load
+from tidemill.client.stats.loads import TaskEnds, task_load
 from tidemill.dashboard import charts
 from tidemill.dashboard.argument_form import arguments_of, takes_more
 from tidemill.dashboard.form_state import UNITS, FormState
@@ -19,7 +19,7 @@ from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.records import PauseKind
 from tidemill.domain.states import HELD
-from tidemill.domain.stats import EndedGroups, EndedTiming, UnfinishedCounts
+from tidemill.domain.stats import EndedTiming, UnfinishedCounts
 from tidemill.errors import TaskNotFound
 from tidemill.tasks.task import Declared
 
@@ -44,18 +44,18 @@ async def tasks(request: PageRequest) -> Response:
     return request.render("tasks.html", words=words, page=page, **values)
 
 
-async def _counts(request: PageRequest) -> tuple[UnfinishedCounts, EndedGroups]:
+async def _counts(request: PageRequest) -> tuple[UnfinishedCounts, TaskEnds]:
     """Return the cached counts of unfinished jobs, and of jobs that ended in the last 24 hours, by task."""
     return await request.cached(("tasks", request.tenant), _count, request)
 
 
-def _count(request: PageRequest) -> tuple[UnfinishedCounts, EndedGroups]:
+def _count(request: PageRequest) -> tuple[UnfinishedCounts, TaskEnds]:
     inspection, tenant = request.inspection, request.tenant
     return inspection.unfinished(tenant=tenant), inspection.task_ends(request.now(), tenant=tenant)
 
 
 def _list(
-    request: PageRequest, crowd: UnfinishedCounts, ends: EndedGroups, words: str | None, page: int
+    request: PageRequest, crowd: UnfinishedCounts, ends: TaskEnds, words: str | None, page: int
 ) -> dict[str, Any]:
     inspection, registry = request.inspection, request.app.registry
     stored = inspection.task_names(request.now(), tenant=request.tenant, crowd=crowd)
@@ -68,7 +68,6 @@ def _list(
         "matching": len(matching),
         "rows": [(load, registry.get(load.name) if load.name in registry else None) for load in loads.rows],
         "sampled": loads.sampled,
-        "ended_since": loads.ended_since if loads.ended_sampled else None,
         "more": len(matching) > page * PAGE,
     }
 
@@ -85,13 +84,12 @@ async def show(request: PageRequest, name: str, form: FormState) -> Response:
     return request.render("task.html", 422 if form.is_wrong else 200, form=form, units=list(UNITS), **values)
 
 
-def _look(request: PageRequest, crowd: UnfinishedCounts, ends: EndedGroups, name: str) -> dict[str, Any]:
+def _look(request: PageRequest, crowd: UnfinishedCounts, ends: TaskEnds, name: str) -> dict[str, Any]:
     inspection, registry = request.inspection, request.app.registry
     declared = registry.get(name) if name in registry else None
     latest = inspection.latest_ends(name, tenant=request.tenant, limit=LATEST)
     lately = sorted(latest, key=lambda job: job.finished_at, reverse=True)
     counts = crowd.counts.get(name, {})
-    ended = next((row for row in ends.rows if row.name == name), None)
     pause = {(pause.kind, pause.name): pause for pause in request.app.control.pauses()}.get(
         (PauseKind.TASK, name)
     )
@@ -104,9 +102,8 @@ def _look(request: PageRequest, crowd: UnfinishedCounts, ends: EndedGroups, name
     return {
         "name": name,
         **_declaration(declared),
-        "load": task_load(name, counts, ended, lately, pause),
+        "load": task_load(name, counts, ends, pause),
         "sampled": crowd.sampled,
-        "ended_since": ends.since_at if ends.sampled else None,
         "held": inspection.newest_jobs(tenant=request.tenant, states=HELD, task=name, limit=SHOWN),
         "latest": lately[:SHOWN],
         "bars": bars(lately),

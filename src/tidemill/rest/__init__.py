@@ -55,6 +55,7 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 from tidemill.rest.api import create_api
+from tidemill.web.oidc_settings import Oidc
 from tidemill.web.settings import ApiSettings
 
-__all__ = ["ApiSettings", "create_api"]
+__all__ = ["ApiSettings", "Oidc", "create_api"]

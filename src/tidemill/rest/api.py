@@ -14,25 +14,36 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from tidemill.rest import (
+    access,
     api_docs,
     archive,
     archive_changes,
     audit,
+    batches,
     config,
     definitions,
     events,
+    flows,
     health,
+    hooks,
     job_actions,
     job_bulk,
     job_creation,
     job_lookup,
+    job_streams,
     keys,
+    limits,
+    logs,
+    notices,
     pauses,
     queues,
     schedules,
+    sessions,
+    signals,
     stats,
     stores,
     tasks,
+    tenants,
     tick,
     workers,
 )
@@ -50,8 +61,9 @@ if TYPE_CHECKING:
     from tidemill.app import App
 
 MODULES = (
-    job_creation, job_bulk, tick, job_lookup, job_actions, events, tasks, definitions, schedules, queues, pauses, workers,
-    config, archive, archive_changes, audit, keys, stats, stores, health, api_docs,
+    job_creation, job_bulk, tick, job_lookup, job_actions, job_streams, events, signals, hooks, flows, batches, tasks, definitions, schedules,
+    queues, pauses, limits, tenants, workers,
+    logs, config, archive, archive_changes, audit, keys, access, sessions, notices, stats, stores, health, api_docs,
 )  # fmt: skip
 """The route modules. Modules with literal paths precede those with a placeholder in the same place."""
 
@@ -73,12 +85,15 @@ class ApiEndpoint(Endpoint[ApiOperation]):
             )
         else:
             body = None
-            refuse_body(request)
+            if not operation.raw:
+                refuse_body(request)
         store = getattr(query, "store", None) or request.scope["tidemill.headers"].get(STORE)
         if store is not None and operation.role is not None:
             service = service.at(store)
         call = ApiRequest(service, operation, request, identity, query, body)
         response = await operation.handler(call)
+        if not call.is_checked:
+            call.finish()
         if call.service.has_several_stores and operation.role is not None:
             response.headers[STORE] = call.service.store_name
         return response

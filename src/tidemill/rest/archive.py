@@ -13,6 +13,7 @@ from tidemill.client.archive import BUDGET, MOST
 from tidemill.client.documents import archived_document
 from tidemill.client.stats.reports import document
 from tidemill.domain.access import Role
+from tidemill.domain.masks import masked_unique_key
 from tidemill.domain.retention import ArchivedJob
 from tidemill.rest.api_request import ApiRequest
 from tidemill.rest.job_models import Status
@@ -113,6 +114,7 @@ class PolicyRunDocument(Document):
     tier: str
     archived: int
     verified: int
+    flows: int = Field(description="Flows and batches that were archived with all their jobs.")
     failed: int = Field(description="Jobs whose copy failed verification; they are kept.")
     changed: int = Field(description="Jobs that were reopened during the run; they are kept.")
     bytes: int
@@ -256,5 +258,7 @@ def _shown(request: ApiRequest, archived: ArchivedJob) -> dict[str, Any]:
         for name in ("args", "result"):
             if job.get(name) is not None:
                 job[name] = "***"
-        shown["document"] = request.masked({**content, "job": job})
+        if job.get("unique_key") is not None:
+            job["unique_key"] = masked_unique_key(job["unique_key"])
+        shown["document"] = request.masked_names(request.masked({**content, "job": job}))
     return shown

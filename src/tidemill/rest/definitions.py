@@ -20,6 +20,8 @@ from tidemill.rest.job_options import OptionsBody
 from tidemill.rest.models import BodyModel, Cursor, Document, Instant, Items, Limit, Name, QueryModel
 from tidemill.rest.pagination import page_of
 from tidemill.rest.routes import Routes
+from tidemill.rest.tasks import ParameterDocument
+from tidemill.tasks.parameter_rows import parameter_rows
 from tidemill.web.problems import Problem
 
 routes = Routes("definitions")
@@ -37,7 +39,14 @@ class ContentBody(OptionsBody):
     """Content of a definition, with the options of its jobs."""
 
     name: Name | None = None
-    owner: Name | None = None
+    owner: Name | None = Field(
+        None, description="A person or team of the app, who is notified of permanent failures."
+    )
+    notifications: dict[str, list[Name]] | None = Field(
+        None,
+        description="The channels that receive notices about its jobs, by kind of event.",
+        examples=[{"failed": ["ops"]}],
+    )
     max_concurrent: int | None = Field(
         None,
         ge=0,
@@ -114,6 +123,7 @@ async def list_definitions(request: ApiRequest) -> Response:
     """List definitions, ordered by tenant and key."""
     query: DefinitionsQuery = request.query
     definitions = await request.read(request.app.definitions.list, task=query.task, tenant=request.tenant)
+    definitions = [row for row in definitions if request.permits("definitions.read", definition=row.key)]
     items, following = page_of(
         definitions,
         lambda definition: f"{definition.tenant}\0{definition.key}\0{definition.id}",
@@ -139,6 +149,15 @@ async def add_definition(request: ApiRequest) -> Response:
 async def get_definition(request: ApiRequest) -> Response:
     """Get a definition by its key. With an API key of all tenants, `tenant` selects the tenant; default: the app's own."""
     return request.reply(_document(request, await _definition(request)))
+
+
+@routes.get("/api/definitions/{key}/parameters", role=Role.VIEWER, answer=Items[ParameterDocument])
+async def list_parameters(request: ApiRequest) -> Response:
+    """List the parameters of a definition's task with the definition's values, for forms."""
+    definition = await _definition(request)
+    rows = parameter_rows(request.app.registry.get(definition.task), definition.args)
+    visible = request.masked({row.name: row.value for row in rows})
+    return request.page([row._replace(value=visible[row.name])._asdict() for row in rows], None)
 
 
 @routes.put("/api/definitions/{key}", role=Role.ADMIN, body=PutBody, answer=DefinitionDocument)
@@ -213,6 +232,7 @@ async def _save(
             task,
             name=body.name,
             owner=body.owner,
+            notifications=body.notifications,
             by=request.identity.who,
             tenant=tenant,
             **content,

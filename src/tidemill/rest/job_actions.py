@@ -28,6 +28,9 @@ async def delete_job(request: ApiRequest) -> Response:
 async def cancel_job(request: ApiRequest) -> Response:
     """Cancel a job. If it is running, ask its worker to stop it and respond with 202."""
     job = await request.job()
+    if request.body.children:
+        # The children may be jobs of any task.
+        request.check()
     await request.act(job.cancel, request.body.reason, children=request.body.children)
     return request.reply(shown(request, job.row), 202 if job.row.state in HELD else 200)
 
@@ -39,6 +42,8 @@ async def change_job(request: ApiRequest) -> Response:
     body: ChangeBody = request.body
     if body.priority is not None:
         request.identity.check_priority(body.priority)
+    if body.queue is not None:
+        request.check(job.row.task, body.queue)
     await request.act(job.change, priority=body.priority, queue=body.queue)
     return request.reply(shown(request, job.row))
 

@@ -34,8 +34,7 @@ async def act_on_jobs(request: ApiRequest) -> Response:
     `more` indicates whether to call again. Deleting requires the role `admin`.
     """
     body: BulkBody = request.body
-    if body.action == "delete":
-        request.need(Role.ADMIN)
+    request.need(f"jobs.{body.action}")
     if body.action == "change":
         check_change(body.queue, body.priority)
         if body.priority is not None:

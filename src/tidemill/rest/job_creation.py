@@ -53,6 +53,7 @@ async def create_job(request: ApiRequest) -> Response:
         raise Problem(403, None, f"setting {more[0]} requires an API key")
     declared = _declared(request, body.task)
     options = _options(request, body, declared)
+    request.check(declared.name, options.given("queue", declared.options.queue))
     if request.identity.max_priority is not None:
         request.identity.check_priority(options.given("priority", declared.options.priority))
     text = to_json(body.args).decode() if body.args else "{}"

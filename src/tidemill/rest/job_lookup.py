@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 from starlette.responses import Response
 
-from tidemill.client.documents import execution_document
+from tidemill.client.documents import execution_document, stage_document, step_document
 from tidemill.client.jobs.handle import Job
 from tidemill.domain.access import Role
 from tidemill.domain.job import LogEntry
@@ -23,6 +23,8 @@ from tidemill.rest.job_models import (
     LogDocument,
     ProgressDocument,
     ReasonDocument,
+    StageDocument,
+    StepDocument,
 )
 from tidemill.rest.models import MOST, Cursor, Items, Limit, QueryModel
 from tidemill.rest.routes import Routes
@@ -47,14 +49,17 @@ class PageQuery(QueryModel):
 async def list_jobs(request: ApiRequest) -> Response:
     """List jobs."""
     # Requests with the same tenant, masking and query can share one response.
-    key = (request.tenant, request.sees_secrets, request.http.scope["query_string"])
+    identity = request.identity
+    key = (request.tenant, request.sees_secrets, identity.grants, request.http.scope["query_string"])
     return request.encoded(await request.service.list_throttle.ask(key, partial(_page, request)))
 
 
 def _page(request: ApiRequest) -> bytes:
     """Return one page of jobs as JSON."""
     query: JobsQuery = request.query
-    page = request.app.jobs.list(
+    where = query.conditions()
+    request.check_conditions(where)
+    page = request.jobs_page(
         limit=query.limit,
         cursor=query.cursor,
         sort=query.sort,
@@ -62,7 +67,7 @@ def _page(request: ApiRequest) -> bytes:
         tenant=request.tenant,
         # Otherwise a search would reveal masked values.
         text_in_args=request.sees_secrets,
-        **query.conditions(),
+        **where,
     )
     return encode({"items": all_shown(request, (job.row for job in page.items)), "next": page.next})
 
@@ -101,8 +106,24 @@ async def get_progress(request: ApiRequest) -> Response:
 async def list_executions(request: ApiRequest) -> Response:
     """List the attempts of a job, newest first."""
     job = await request.job()
-    executions = await request.read(job.executions)
+    executions = request.cleared_executions(await request.read(job.executions))
     return request.page([execution_document(execution) for execution in executions[:MOST]])
+
+
+@routes.get("/api/jobs/{id}/steps", role=Role.OPERATOR, answer=Items[StepDocument])
+async def list_steps(request: ApiRequest) -> Response:
+    """List the recorded steps of a durable function, by name, with their results."""
+    job = await request.job()
+    steps = await request.read(job.steps)
+    return request.page([step_document(step) for step in steps[:MOST]])
+
+
+@routes.get("/api/jobs/{id}/stages", role=Role.VIEWER, answer=Items[StageDocument])
+async def list_stages(request: ApiRequest) -> Response:
+    """List the stages of a job with their states and times, the declared ones of its task in order."""
+    job = await request.job()
+    stages = await request.read(job.stages)
+    return request.page([stage_document(stage) for stage in stages[:MOST]])
 
 
 class LogsQuery(PageQuery):
@@ -138,7 +159,7 @@ async def list_children(request: ApiRequest) -> Response:
     query: PageQuery = request.query
     parent = await request.job_row()
     page = await request.read(
-        request.app.jobs.list,
+        request.jobs_page,
         parent_id=parent.id,
         tenant=parent.tenant,
         sort="oldest",
@@ -153,4 +174,4 @@ async def explain_job(request: ApiRequest) -> Response:
     """Explain why a job is not running, or how it ended; most important reason first."""
     row = await request.job_row()
     reasons = await request.read(request.inspection.why, row, request.now())
-    return request.page([reason._asdict() for reason in reasons])
+    return request.page([request.masked_names(reason._asdict()) for reason in reasons])

@@ -101,6 +101,7 @@ class JobsQuery(QueryModel):
     definition_version: int | None = Field(None, ge=1, description="Only with `definition`.")
     schedule: str | None = Field(None, min_length=1, description=MADE_BY.format("schedule"))
     fire_at: Instant | None = Field(None, description="Jobs of this fire; only with `schedule`.")
+    flow: UUID | None = Field(None, description="Jobs of this flow or batch, by its id.")
     reference: str | None = Field(
         None, pattern=r"^[^:]+:.*$", description="As `kind:id`.", examples=["user:42"]
     )
@@ -157,6 +158,7 @@ class JobFilterBody(BodyModel):
     definition_version: int | None = Field(None, ge=1, description="Only with `definition`.")
     schedule: str | None = Field(None, min_length=1, description=MADE_BY.format("schedule"))
     fire_at: Instant | None = Field(None, description="Jobs of this fire; only with `schedule`.")
+    flow: UUID | None = Field(None, description="Jobs of this flow or batch, by its id.")
     tag: str | None = None
     metadata: dict[str, str] = Field({})
     created_after: Instant | None = None
@@ -321,6 +323,29 @@ class ExecutionDocument(Document):
     finished_at: Instant | None
     reason: str | None
     error: ErrorDocument | None
+
+
+class StepDocument(Document):
+    """One recorded step of a durable function."""
+
+    name: str
+    kind: str = Field(description="`value`, `error`, `sleep`, `signal`, `job`, `jobs` and so on.")
+    value: Any = Field(description="The result of the step, or what was recorded instead.")
+    took: float | None = Field(description="Seconds that the function of the step took.")
+    tries: int
+
+
+class StageDocument(Document):
+    """One stage of a job."""
+
+    name: str
+    state: str = Field(
+        description="`ahead`, `going on`, `done`, `not reached`, `not finished`, or how it failed."
+    )
+    execution: int | None = Field(description="The execution in which the stage ran.")
+    began_at: Instant | None
+    ended_at: Instant | None
+    took: float | None = Field(description="Seconds.")
 
 
 class ReasonDocument(Document):

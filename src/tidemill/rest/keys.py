@@ -40,6 +40,16 @@ class KeyBody(BodyModel):
     max_priority: int | None = Field(
         None, ge=-100, le=100, description="Highest priority of jobs enqueued with this key. Null: no limit."
     )
+    grants: list[str] = Field(
+        default_factory=list,
+        max_length=50,
+        description="Restrict the role: `ACT,-ACT… [task=PATTERN] [queue=PATTERN] [definition=PATTERN]`.",
+        examples=[["jobs.*,-jobs.arguments task=report.*"]],
+    )
+    roles: dict[str, str] | None = Field(
+        None, max_length=100, description="A role in each of several tenants, instead of `role` and `tenant`."
+    )
+    environment: Name | None = Field(None, description="The only environment in which the key is accepted.")
 
 
 class KeyDocument(Document):
@@ -55,6 +65,9 @@ class KeyDocument(Document):
     expires_at: Instant | None
     revoked_at: Instant | None
     max_priority: int | None = Field(description="Jobs with a higher priority are refused.")
+    grants: list[str] = Field(description="Empty: the role alone decides.")
+    roles: dict[str, str] = Field(description="The role in each tenant; empty: one role.")
+    environment: str | None
 
 
 class NewKeyDocument(KeyDocument):
@@ -80,14 +93,19 @@ async def create_key(request: ApiRequest) -> Response:
     """Create a key. Only this response contains its secret."""
     body: KeyBody = request.body
     tenant = request.chosen(body.tenant) or request.tenant
+    if body.roles is not None:
+        for name in body.roles:
+            request.allowed(name)
     expires = span(body.expires) if isinstance(body.expires, int | float) else body.expires
     made = await request.act(
         request.app.keys.create,
         body.name,
         role=Role(body.role),
-        tenant=None if tenant == ALL_TENANTS else tenant,
+        tenant=None if tenant == ALL_TENANTS or body.roles else tenant,
         expires=expires,
         max_priority=_ceiling(request, body.max_priority),
+        roles=body.roles,
+        **request.key_permissions(body.grants, body.environment),
     )
     return request.reply({**key_document(made.key, request.now()), "secret": made.secret})
 

@@ -14,7 +14,6 @@ from tidemill.rest.api_request import ApiRequest
 from tidemill.rest.models import BodyModel, Items, QueryModel, Words
 from tidemill.rest.routes import Routes
 from tidemill.rest.tasks import PauseDocument
-from tidemill.web.problems import Problem
 
 routes = Routes("pauses")
 
@@ -68,7 +67,5 @@ async def resume(request: ApiRequest) -> Response:
 
 
 def _check_role(request: ApiRequest, kind: str) -> None:
-    if kind == PauseKind.ALL and not request.identity.role.allows(Role.ADMIN):
-        raise Problem(
-            403, None, f"pausing everything requires the role admin; yours is {request.identity.role.value}"
-        )
+    if kind == PauseKind.ALL:
+        request.need("pauses.all")

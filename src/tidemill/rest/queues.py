@@ -44,6 +44,7 @@ async def list_queues(request: ApiRequest) -> Response:
     own = {request.app.registry.get(name).options.queue for name in request.app.registry.names()}
     queues = await request.read(request.inspection.queue_stats, tenant=request.tenant, also=own)
     shown = [queue for queue in queues if request.tenant == ALL_TENANTS or queue.pending or queue.name in own]
+    shown = [queue for queue in shown if request.permits("queues.read", queue=queue.name)]
     return request.page([_document(request, queue) for queue in shown])
 
 

@@ -20,6 +20,7 @@ class ApiOperation(Operation):
     query: type[NoQuery]
     body: type[BodyModel] | None = None
     body_optional: bool = False
+    raw: bool = False  #: the handler reads the body itself
     answer: Any = None  #: response model for the OpenAPI document; None: no content
     stream: bool = False  #: responds with server-sent events
     media: str = "application/json"

@@ -12,7 +12,7 @@ from uuid import UUID
 from pydantic import Field
 from starlette.responses import Response
 
-from tidemill.client.documents import schedule_document
+from tidemill.client.documents import instant, schedule_document
 from tidemill.client.schedules.schedule import Schedule
 from tidemill.domain.access import Role
 from tidemill.domain.calendar import BusinessCalendar, Exclude
@@ -47,6 +47,24 @@ class PreviewQuery(QueryModel):
     after: Instant | None = None
 
 
+class BackfillBody(BodyModel):
+    """The past range whose missing fires are created."""
+
+    start: Instant = Field(description="First instant of the range.")
+    end: Instant = Field(description="End of the range; not in the future.")
+    limit: int = Field(1_000, ge=1, le=10_000, description="Maximum number of fires.")
+    dry_run: bool = Field(False, description="Only list the fires.")
+
+
+class BackfillDocument(Document):
+    """The fires that were created, or would be."""
+
+    fires: list[Instant]
+    existing: int = Field(description="Fires of the range that existed already.")
+    more: bool = Field(description="Whether there are more missing fires than the limit.")
+    dry_run: bool
+
+
 class ForceBody(BodyModel):
     """Whether to create the job even if the definition is disabled or the schedule is paused."""
 
@@ -58,14 +76,27 @@ class RulesBody(OptionsBody):
 
     trigger: str | dict[str, Any] = Field(
         description="A cron expression, or a trigger in the form that responses contain.",
-        examples=["0 2 * * *", {"kind": "every", "seconds": 300}],
+        examples=[
+            "0 2 * * *",
+            {"kind": "every", "seconds": 300},
+            {"kind": "after", "definitions": ["extract"]},
+        ],
     )
     args: dict[str, Any] = Field({})
     timezone: str = Field("UTC", examples=["Europe/Berlin"])
     misfire: Literal["once", "skip"] | dict[Literal["all"], int] = "once"
-    overlap: Literal["skip", "allow", "queue", "cancel"] = "skip"
+    overlap: Literal["skip", "allow", "queue", "cancel"] | None = Field(
+        None,
+        description="What to do while a job of the schedule has not ended; by default `skip`, for `after` `queue`, for `on` `allow`.",
+    )
     calendar: dict[str, Any] | None = None
     exclude: dict[str, Any] | None = None
+    heartbeat: str | None = Field(
+        None,
+        max_length=2_000,
+        description="The address of a monitor, which is pinged when jobs start, complete and fail.",
+        examples=["https://hc-ping.com/your-uuid"],
+    )
 
 
 class ScheduleBody(RulesBody):
@@ -108,6 +139,13 @@ class ScheduleDocument(Document):
     next_fire_at: Instant | None
 
 
+class WaitsDocument(Document):
+    """The sources that a schedule waits for."""
+
+    schedule: str
+    waits: str = Field(description="The awaited events in words.")
+
+
 class FiresDocument(Document):
     """The next fires in the schedule's time zone."""
 
@@ -122,6 +160,7 @@ async def list_schedules(request: ApiRequest) -> Response:
     schedules = await request.read(
         request.app.schedules.list, task=query.task, enabled=query.enabled, tenant=request.tenant
     )
+    schedules = [row for row in schedules if request.permits("schedules.read", row.task, None, row.key)]
     items, following = page_of(
         schedules,
         lambda schedule: f"{schedule.tenant}\0{schedule.key}\0{schedule.id}",
@@ -229,6 +268,14 @@ async def trigger_schedule(request: ApiRequest) -> Response:
     return request.reply(shown(request, job.row), headers={"location": request.where(f"/api/jobs/{job.id}")})
 
 
+@routes.get("/api/schedules/{id}/why", role=Role.VIEWER, answer=WaitsDocument)
+async def why_schedule(request: ApiRequest) -> Response:
+    """Tell what a schedule waits for: its next fire, definitions or an event."""
+    schedule = await _schedule(request)
+    words = await request.read(request.app.schedules.why, schedule.id, tenant=schedule.tenant)
+    return request.reply({"schedule": schedule.key, "waits": words})
+
+
 @routes.get("/api/schedules/{id}/preview", role=Role.VIEWER, query=PreviewQuery, answer=FiresDocument)
 async def preview_schedule(request: ApiRequest) -> Response:
     """Preview the next fires."""
@@ -240,8 +287,34 @@ async def preview_schedule(request: ApiRequest) -> Response:
     return request.reply({"timezone": schedule.timezone, "fires": [_stamp(at) for at in fires]})
 
 
+@routes.post("/api/schedules/{id}/backfill", role=Role.OPERATOR, body=BackfillBody, answer=BackfillDocument)
+async def backfill_schedule(request: ApiRequest) -> Response:
+    """Enqueue the missing fires of a past range."""
+    body: BackfillBody = request.body
+    schedule = await _schedule(request)
+    done = await request.act(
+        request.app.schedules.backfill,
+        schedule.id,
+        body.start,
+        body.end,
+        limit=body.limit,
+        dry_run=body.dry_run,
+        tenant=schedule.tenant,
+    )
+    return request.reply(
+        {
+            "fires": [instant(at) for at in done.fires],
+            "existing": done.existing,
+            "more": done.more,
+            "dry_run": body.dry_run,
+        }
+    )
+
+
 async def _schedule(request: ApiRequest) -> Schedule:
-    return await request.read(request.app.schedules.get, request.path["id"], tenant=request.tenant)
+    schedule = await request.read(request.app.schedules.get, request.path["id"], tenant=request.tenant)
+    request.check(schedule.task, None, schedule.key)
+    return schedule
 
 
 def _rules(body: RulesBody) -> dict[str, Any]:
@@ -252,6 +325,8 @@ def _rules(body: RulesBody) -> dict[str, Any]:
         "overlap": body.overlap,
         **body.options(),
     }
+    if "heartbeat" in body.model_fields_set:
+        rules["heartbeat"] = body.heartbeat
     given = body.trigger
     rules["trigger"] = given if isinstance(given, str) else _read("trigger", _trigger, given)
     rules["misfire"] = _read("misfire", misfire_from_data, body.misfire)

@@ -15,7 +15,7 @@ from tidemill.client.stats.api import NAMED, StatsApi
 from tidemill.client.stats.reports import Report, document
 from tidemill.domain.access import Role
 from tidemill.domain.alerts import Alert
-from tidemill.domain.prometheus import CONTENT_TYPE
+from tidemill.domain.prometheus import CONTENT_TYPE, OPENMETRICS, OPENMETRICS_TYPE
 from tidemill.rest.api_request import ApiRequest
 from tidemill.rest.models import MOST, Document, Instant, Items, QueryModel, Seconds
 from tidemill.rest.routes import Routes
@@ -159,8 +159,11 @@ async def alerts(request: ApiRequest) -> Response:
 
 @routes.get("/metrics", role=Role.VIEWER, media=CONTENT_TYPE.partition(";")[0], answer=str, everywhere=True)
 async def metrics(request: ApiRequest) -> Response:
-    """Metrics of the store in the Prometheus text format; at most 5 s old."""
-    return Response(await request.read(request.app.stats.metrics), media_type=CONTENT_TYPE)
+    """Metrics of the store in the Prometheus text format, or in that of OpenMetrics if the client accepts it; at most 5 s old."""
+    openmetrics = OPENMETRICS in request.headers.get("accept", "")
+    text = await request.read(request.app.stats.metrics, openmetrics=openmetrics)
+    kind = OPENMETRICS_TYPE if openmetrics else CONTENT_TYPE
+    return Response(text, media_type=kind, headers={"vary": "accept"})
 
 
 def _window(request: ApiRequest) -> dict[str, Any]:

@@ -1,12 +1,13 @@
-"""Tasks of the app: list, details, pause and resume."""
+"""Tasks of the app: list, details, pause, resume and run-time overrides."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 from starlette.responses import Response
 
+from tidemill.client.control import TASK_OVERRIDES
 from tidemill.client.documents import pause_document, seconds
 from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS
@@ -17,9 +18,14 @@ from tidemill.rest.job_models import ReasonBody
 from tidemill.rest.models import BodyModel, Cursor, Document, Instant, Items, Limit, QueryModel, Words
 from tidemill.rest.pagination import page_of
 from tidemill.rest.routes import Routes
+from tidemill.tasks.parameter_rows import parameter_rows
 from tidemill.tasks.task import Declared
 
 routes = Routes("tasks")
+
+Override = Literal["max_attempts", "timeout", "max_concurrent"]
+
+assert Override.__args__ == TASK_OVERRIDES  # type: ignore[attr-defined]
 
 
 class TasksQuery(QueryModel):
@@ -57,25 +63,45 @@ class TaskDocument(Document):
     paused: PauseDocument | None
 
 
+class ParameterDocument(Document):
+    """One parameter of a task, and the value that a definition has for it."""
+
+    name: str
+    type: str = Field(examples=["string"])
+    required: bool
+    default: Any
+    secret: bool = Field(description="Sealed in the store; the value is shown as `***`.")
+    description: str | None
+    is_set: bool = Field(description="Whether the definition has a value.")
+    value: Any
+
+
 class TaskDetailsDocument(TaskDocument):
     """One task with its arguments and job counts."""
 
     arguments: dict[str, Any] = Field(description="JSON schema of the arguments.")
+    overrides: dict[str, Any] = Field(description="Options that were overridden at run time.")
+    parameters: list[ParameterDocument] = Field(description="The arguments as rows.")
     counts: dict[str, int] = Field(description="Number of jobs that have not ended, by status.")
 
 
 class TaskBody(BodyModel):
     """Fields of a task that can be changed at run time."""
 
-    paused: bool
-    reason: Words | None = None
+    paused: bool | None = Field(None, description="Pause or resume the task.")
+    reason: Words | None = Field(None, description="Reason of the pause.")
+    max_attempts: int | None = Field(None, ge=1, description="Attempts in total, for all workers.")
+    timeout: float | None = Field(None, gt=0, le=1e9, description="Seconds per attempt, for all workers.")
+    max_concurrent: int | None = Field(None, ge=0, description="Jobs at the same time; 0 for no limit.")
+    unset: list[Override] = Field([], description="Overrides to remove, so that the code applies again.")
 
 
 @routes.get("/api/tasks", role=Role.VIEWER, query=TasksQuery, answer=Items[TaskDocument])
 async def list_tasks(request: ApiRequest) -> Response:
     """List the app's tasks, ordered by name."""
     query: TasksQuery = request.query
-    names, following = page_of(request.app.registry.names(), str, query.limit, query.cursor)
+    known = [name for name in request.app.registry.names() if request.permits("tasks.read", name)]
+    names, following = page_of(known, str, query.limit, query.cursor)
     pauses = await _pauses(request)
     return request.page(
         [_document(request.app.registry.get(name), pauses.get(name)) for name in names], following
@@ -92,8 +118,14 @@ async def get_task(request: ApiRequest) -> Response:
     "/api/tasks/{name}", role=Role.ADMIN, body=TaskBody, answer=TaskDetailsDocument, everywhere=True
 )
 async def change_task(request: ApiRequest) -> Response:
-    """Pause or resume a task."""
+    """Pause or resume a task, and override its options for all workers. Options that are left out keep their values."""
     body: TaskBody = request.body
+    name = request.app.registry.get(request.path["name"]).name
+    values = {option: getattr(body, option) for option in TASK_OVERRIDES if getattr(body, option) is not None}
+    if values or body.unset:
+        await request.act(request.app.control.set_task, name, values, body.unset)
+    if body.paused is None:
+        return request.reply(await _details(request))
     return await (_pause(request, body.reason) if body.paused else _resume(request))
 
 
@@ -135,6 +167,8 @@ async def _details(request: ApiRequest) -> dict[str, Any]:
     return {
         **_document(task, pauses.get(task.name)),
         "arguments": task.arguments.schema(),
+        "overrides": await request.read(request.app.control.task_overrides, task.name),
+        "parameters": [row._asdict() for row in parameter_rows(task)],
         "counts": {state.value: number for state, number in counts.items()},
     }
 
@@ -162,7 +196,7 @@ def _document(task: Declared, paused: dict[str, Any] | None) -> dict[str, Any]:
         "priority": options.priority,
         "max_attempts": options.retry.max_attempts,
         "timeout": seconds(options.timeout),
-        "isolation": options.isolation,
+        "isolation": options.isolation_name,
         "scope": options.scope,
         "max_concurrent": options.max_concurrent,
         "tags": list(options.tags),

@@ -1,4 +1,4 @@
-"""Workers and leases: list and drain."""
+"""Workers and leases: list workers and leases, drain a worker, release a lease."""
 
 from __future__ import annotations
 
@@ -65,6 +65,13 @@ class LeaseDocument(Document):
     duties: dict[str, Any]
 
 
+class ReleaseDocument(Document):
+    """Whether a lease had a holder that lost it."""
+
+    name: str
+    released: bool
+
+
 @routes.get(
     "/api/workers", role=Role.VIEWER, query=WorkersQuery, answer=Items[WorkerDocument], everywhere=True
 )
@@ -96,6 +103,14 @@ async def list_leases(request: ApiRequest) -> Response:
     """List the leases with their holders and duties."""
     leases, workers = await request.read(lambda: (request.inspection.leases(), request.inspection.workers()))
     return request.page([lease_document(lease, request.now(), workers) for lease in leases[:MOST]])
+
+
+@routes.post("/api/leases/{name}/release", role=Role.ADMIN, answer=ReleaseDocument, everywhere=True)
+async def release_lease(request: ApiRequest) -> Response:
+    """Release a lease so that another worker can acquire it. Its holder notices with the next heartbeat."""
+    name = request.path["name"]
+    released = await request.act(request.app.control.release, name)
+    return request.reply({"name": name, "released": released})
 
 
 async def _living(request: ApiRequest, id: UUID) -> Worker:

@@ -11,6 +11,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from tidemill.errors import BadSettings
+from tidemill.web.access_tokens import access_tokens
 from tidemill.web.endpoint import Endpoint
 from tidemill.web.guard import Auth, KeyCache
 from tidemill.web.middleware import Middleware
@@ -44,7 +45,7 @@ def create_web_app(app: App, *, prefix: str, auth: Auth | None, settings: ApiSet
             f"prefix is {prefix!r}; begin it with a slash, and end it without", setting="prefix"
         )
     settings = settings or ApiSettings()
-    service = Service(app, settings, auth or KeyCache(app))
+    service = Service(app, settings, auth or KeyCache(app, None, access_tokens(app, settings)))
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from tidemill.web.guard import Refusal
 from tidemill.web.problems import Problem, problem_of
 from tidemill.web.routes import O
 from tidemill.web.service import Service
@@ -28,6 +29,8 @@ class Endpoint(Generic[O]):
                 raise self._not_allowed(method)
             response = await self.respond(operation, request)
         except Exception as error:  # noqa: BLE001  (problem_of logs unexpected errors)
+            if isinstance(error, Refusal):
+                await self.service.note_refusal(error)
             response = await self.refuse(request, error)
         await response(scope, receive, send)
 

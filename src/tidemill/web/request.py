@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
@@ -13,11 +14,13 @@ from starlette.requests import Request
 from tidemill.client.access import acting
 from tidemill.client.jobs.handle import Job
 from tidemill.domain.access import Identity, Role
-from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import JobRow
+from tidemill.domain.filters import ALL_TENANTS, Page
+from tidemill.domain.job import Execution, JobRow, hidden_error, hidden_payload
+from tidemill.domain.masks import looks_secret, masked, masked_name
+from tidemill.domain.permissions import NOTHING, ActTarget
+from tidemill.errors import JobNotFound
 from tidemill.tasks.ambient import tenant_scope
 from tidemill.tasks.options import check_name
-from tidemill.web.masks import masked
 from tidemill.web.problems import Problem
 from tidemill.web.routes import Operation
 from tidemill.web.service import Service
@@ -25,11 +28,16 @@ from tidemill.web.service import Service
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_UNCHECKED = frozenset({"job", "list", "later"})
+"""Sources of an object that the guard cannot know before the route runs."""
+
 
 class WebRequest:
     """A request that the guard admitted. ``tenant`` is the tenant that the query selects, if any."""
 
-    __slots__ = ("app", "headers", "http", "identity", "inspection", "operation", "service", "tenant")
+    __slots__ = (
+        "app", "headers", "http", "identity", "inspection", "is_checked", "operation", "service", "tenant",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -47,6 +55,8 @@ class WebRequest:
         self.identity = identity
         self.headers: dict[str, str] = request.scope["tidemill.headers"]
         """Headers by name in lower case; of a repeated header, the first value."""
+        self.is_checked = not identity.grants or operation.act.by not in _UNCHECKED
+        """Whether the object of the act was compared with the caller's grants. Without that, nothing is answered."""
         self.tenant = identity.tenant if tenant is None else self.allowed(tenant)
         """The tenant whose data may be read, or ``"*"``."""
 
@@ -65,12 +75,79 @@ class WebRequest:
         """Return a tenant that the caller may use, or raise 403."""
         check_name("tenant", tenant)
         if not self.identity.sees(tenant):
-            raise Problem(403, "wrong_tenant", f"this key is for tenant {self.identity.tenant}")
+            own = "; select a tenant with ?tenant=" if self.identity.roles else ""
+            raise Problem(403, "wrong_tenant", f"this key is for tenant {self.identity.tenant}{own}")
         return tenant
 
-    def need(self, role: Role) -> None:
-        """Raise 403 if the caller lacks a role that only some requests to this route need."""
-        self.service.guard.check_role(self.identity, role)
+    # Permissions -------------------------------------------------------------------------------------------------------
+
+    def need(self, act: str) -> None:
+        """Raise 403 if the caller may not do an act that only some requests to this route do."""
+        self.service.guard.check(self.identity, act, None if self._is_later else NOTHING)
+
+    def check(self, task: str | None = None, queue: str | None = None, definition: str | None = None) -> None:
+        """Raise 403 if the caller's grants do not include the act of this route on this object."""
+        self.is_checked = True
+        if self.identity.grants:
+            self.service.guard.check(
+                self.identity, self.operation.act.act, ActTarget(task, queue, definition)
+            )
+
+    def permits(
+        self, act: str, task: str | None = None, queue: str | None = None, definition: str | None = None
+    ) -> bool:
+        """Whether the caller's grants include an act on this object. A list leaves out objects without it."""
+        self.is_checked = True
+        return not self.identity.grants or self.service.guard.allows(
+            self.identity, act, ActTarget(task, queue, definition)
+        )
+
+    def finish(self) -> None:
+        """Refuse the response if the object of the act was never compared with the caller's grants."""
+        if not self.is_checked:
+            self.service.guard.check(self.identity, self.operation.act.act, NOTHING)
+
+    def key_permissions(self, grants: Sequence[str], environment: str | None = None) -> dict[str, Any]:
+        """Return the grants and the environment of a key that the caller creates. It never exceeds the caller."""
+        own = self.identity
+        if own.grants and grants:
+            raise Problem(
+                403,
+                "not_granted",
+                "your own grants restrict the keys that you create; omit grants to pass them on",
+            )
+        return {"grants": own.grants or list(grants), "environment": own.environment or environment}
+
+    @property
+    def _is_later(self) -> bool:
+        return self.operation.act.by in _UNCHECKED
+
+    def checked_row(self, row: JobRow) -> JobRow:
+        """Return a job that the caller may see, with its arguments hidden if a grant excludes them. Others are not found."""
+        if not self.identity.grants:
+            return row
+        if not self.permits("jobs.read", row.task, row.queue):
+            raise JobNotFound(f"there is no job {row.id}", id=str(row.id))
+        self.check(row.task, row.queue)
+        return self.cleared(row)
+
+    def cleared(self, row: JobRow) -> JobRow:
+        """Return the job with its arguments hidden if no grant includes ``jobs.arguments`` on it."""
+        if not self.identity.grants or self.permits("jobs.arguments", row.task, row.queue):
+            return row
+        return hidden_payload(row)
+
+    def cleared_executions(self, executions: Sequence[Execution]) -> Sequence[Execution]:
+        """Return the attempts of a job, without messages of errors if a grant hides arguments."""
+        return [hidden_error(execution) for execution in executions] if self.hides_arguments else executions
+
+    def jobs_page(self, **conditions: Any) -> Page[Job[Any]]:
+        """Return a page of jobs that the caller's grants include; it may be shorter than its limit."""
+        page = self.app.jobs.list(**conditions)
+        if not self.identity.grants:
+            return page
+        items = [job for job in page.items if self.permits("jobs.read", job.row.task, job.row.queue)]
+        return replace(page, items=items)
 
     # Request -----------------------------------------------------------------------------------------------------------
 
@@ -101,11 +178,11 @@ class WebRequest:
         row = await self.service.job_loader.get(id, tenant=self.tenant)
         # The job may be in the archive, or in another store.
         if row is not None:
-            return row
+            return self.checked_row(row) if self.identity.grants else row
         found, store = await self.read(self.inspection.find_job, id, tenant=self.tenant)
         if store != self.service.store_name:
             self.move_to(store)
-        return found
+        return self.checked_row(found)
 
     def move_to(self, name: str) -> None:
         """Continue in another store of the app."""
@@ -125,6 +202,7 @@ class WebRequest:
 
     async def act(self, do: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a blocking call that changes data on a thread, as the caller and in the caller's tenant."""
+        self.finish()
         with contextlib.ExitStack() as around:
             around.enter_context(acting(self.identity.who))
             around.enter_context(tenant_scope(self.home))
@@ -139,11 +217,50 @@ class WebRequest:
     @property
     def sees_secrets(self) -> bool:
         """Whether the caller may see user data unmasked."""
-        return self.identity.role.allows(Role.OPERATOR)
+        identity = self.identity
+        return identity.role.allows(Role.OPERATOR) and not (identity.grants and self.hides_arguments)
+
+    @property
+    def hides_arguments(self) -> bool:
+        """Whether a grant of the caller shows jobs without their arguments."""
+        grants = self.identity.grants
+        return bool(grants) and any(
+            grant.names("jobs.read") and not grant.names("jobs.arguments") for grant in grants
+        )
 
     def masked(self, value: Any) -> Any:
         """Mask user data if the caller may not see secrets."""
         return value if self.sees_secrets else masked(value)
+
+    def masked_names(self, value: Any) -> Any:
+        """Mask the names of limits in texts at any depth, if the caller may not see secrets."""
+        if self.sees_secrets:
+            return value
+        if isinstance(value, str):
+            return masked_name(value)
+        if isinstance(value, dict):
+            return {name: self.masked_names(item) for name, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.masked_names(item) for item in value]
+        return value
+
+    def check_conditions(self, where: Mapping[str, Any]) -> None:
+        """Refuse a filter by a value that the caller may not see: its answer would reveal the value."""
+        names = list(where.get("metadata", {}))
+        if names and self.hides_arguments:
+            raise Problem(
+                403,
+                "masked_value",
+                f"metadata {names[0][:100]!r} is hidden by a grant without jobs.arguments, so it cannot be a filter",
+            )
+        hidden = [name for name in names if looks_secret(name)]
+        if hidden and not self.sees_secrets:
+            raise Problem(
+                403,
+                "masked_value",
+                f"metadata {hidden[0][:100]!r} is masked for the role {self.identity.role.value}, so it cannot be a filter; "
+                "this requires the role operator",
+            )
 
     def where(self, path: str) -> str:
         """Return the address of another path of this application, including mount and prefix."""

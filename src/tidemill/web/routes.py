@@ -1,18 +1,19 @@
 """Declaration of operations with method, path and required role.
 
-The role is a required argument, so that no operation is public by accident.
+The role is a required argument, so that no operation is public by accident. The act of an operation is in the table of ``acts``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from starlette.responses import Response
 
 from tidemill.domain.access import Role
 from tidemill.errors import BadSettings
+from tidemill.web.acts import PUBLIC, RouteAct, act_of
 
 Handler = Callable[[Any], Awaitable[Response]]
 
@@ -28,6 +29,12 @@ class Operation:
     status: int = 200  #: status of a successful response
     everywhere: bool = False  #: callers of a single tenant are refused
     creates: bool = False  #: counts against the creation rate, and may be open to callers without a key
+    act: RouteAct = field(init=False, default=PUBLIC)  #: its act, and the source of its object
+
+    def __post_init__(self) -> None:
+        if self.role is not None:
+            act = act_of(self.method, self.path, self.role, everywhere=self.everywhere)
+            object.__setattr__(self, "act", act)
 
     @property
     def mutates(self) -> bool:

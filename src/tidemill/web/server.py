@@ -74,14 +74,14 @@ def serve(
 ) -> None:
     """Serve until stopped.
 
-    Without an active key, listen only on the loopback interface and require the announced token.
+    Without an active key or single sign-on, listen only on the loopback interface and require the announced token.
 
     ``make`` creates the application from the app, its settings and the token. ``sock`` is
     a socket already listening on ``host``; it is closed at the end. ``token`` is the token to require if there is no
     key, so that a replacement server accepts the same one; by default a new one is generated.
     """
     settings, announced = settings or ApiSettings(), None
-    if not app.keys.any():
+    if settings.oidc is None and not app.keys.any():
         if not is_loopback(host):
             raise BadSettings(
                 f"there is no active API key, so anyone who can reach {host} would have full access; create one first "

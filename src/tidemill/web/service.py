@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
+from starlette.requests import Request
+
 from tidemill.client.core import Client, client_of
 from tidemill.client.inspection import Inspection
 from tidemill.domain.access import Identity
-from tidemill.web.guard import Auth, Guard
+from tidemill.errors import StoreError
+from tidemill.web.guard import Auth, Guard, Refusal, address_of
 from tidemill.web.job_loader import JobLoader
 from tidemill.web.list_throttle import ListThrottle
 from tidemill.web.settings import ApiSettings
@@ -34,7 +38,7 @@ class Service:
         self.streams_of: Counter[Identity] = Counter()
         self.openapi: dict[str, Any] = {}
         self._use(app)
-        self.guard = Guard(settings, auth, app.clock, self.client.tenant)
+        self.guard = Guard(settings, auth, app.clock, self.client.tenant, app.environment)
         self._root = self
         self._others: dict[str, Service] = {}
         self.client.at_close(self.close)
@@ -80,6 +84,21 @@ class Service:
             found._use(root.app.at_store(name))
             root._others[name] = found
         return found
+
+    async def note_refusal(self, refusal: Refusal) -> None:
+        """Record in the audit log that an identity lacks a permission, at most once a minute for each act."""
+        identity = refusal.identity
+        if not self.guard.is_noted(identity.who, refusal.act):
+            return
+        with contextlib.suppress(StoreError):
+            await self.threads.run(self.app.access.note_refusal, identity, refusal.act, refusal.detail)
+
+    async def note_failed_sign_in(self, request: Request, reason: str) -> None:
+        """Record a failed sign-in, at most once a minute for each address."""
+        address = address_of(request)
+        if self.guard.is_noted(address, "sign-in"):
+            with contextlib.suppress(StoreError):
+                await self.threads.run(self.app.access.note_sign_in_refused, address, reason)
 
     def stop(self) -> None:
         """End every stream, so that the server can shut down gracefully. Safe to call from a signal handler."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from tidemill.domain.durations import Duration, read_duration, set_durations
 from tidemill.errors import BadSettings
+from tidemill.web.oidc_settings import Oidc
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 """Host names of this machine. Any other ``Host`` header indicates a request from another site's page."""
@@ -36,8 +37,11 @@ class ApiSettings:
     #: how long an `Idempotency-Key` returns the same job after the first request
     idempotency_window: timedelta = timedelta(hours=24)
     read_only: bool = False  #: refuse all changes through this server, whatever the role
-    session_secret: str | None = None  #: signs the dashboard's sessions; without it they end with the server
+    #: signs one-time messages, and the forms of users whom `auth` identifies
+    session_secret: str | None = None
+    session_lifetime: timedelta = timedelta(hours=12)  #: how long a sign-in to the dashboard lasts
     hosts: tuple[str, ...] = ()  #: allowed names in the ``Host`` header; empty: any
+    oidc: Oidc | None = None  #: single sign-on; None: users sign in with API keys only
 
     if TYPE_CHECKING:
 
@@ -63,11 +67,18 @@ class ApiSettings:
             idempotency_window: Duration = ...,
             read_only: bool = ...,
             session_secret: str | None = ...,
+            session_lifetime: Duration = ...,
             hosts: tuple[str, ...] = ...,
+            oidc: Oidc | None = ...,
         ) -> None: ...
 
     def __post_init__(self) -> None:
-        set_durations(self, "ApiSettings", idempotency_window=self.idempotency_window)
+        set_durations(
+            self,
+            "ApiSettings",
+            idempotency_window=self.idempotency_window,
+            session_lifetime=self.session_lifetime,
+        )
         for name in ("request_timeout", "heartbeat"):
             seconds = read_duration(f"ApiSettings: {name}", getattr(self, name)).total_seconds()
             object.__setattr__(self, name, seconds)
@@ -77,5 +88,6 @@ class ApiSettings:
         ):  # fmt: skip
             if getattr(self, name) <= 0:
                 raise BadSettings(f"{name} is {getattr(self, name)!r}; give more than zero", setting=name)
-        if self.idempotency_window <= timedelta(0):
-            raise BadSettings("idempotency_window must be longer than zero", setting="idempotency_window")
+        for name in ("idempotency_window", "session_lifetime"):
+            if getattr(self, name) <= timedelta(0):
+                raise BadSettings(f"{name} must be longer than zero", setting=name)

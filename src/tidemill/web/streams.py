@@ -77,6 +77,10 @@ Open = Callable[[], Awaitable[Callable[[], None]]]
 Made = Callable[[Any], StreamEvent | None]
 
 
+Pages = Callable[[], Awaitable[tuple[list[StreamEvent], bool]]]
+"""Returns the next events, and whether more of them can be read at once."""
+
+
 class EventStream(Response):
     """A response that stays open until the last event, a disconnect, or the server's shutdown."""
 
@@ -149,16 +153,48 @@ class EventStream(Response):
                 checked_at = loop.time()
                 if not await self._recheck():
                     return
-            if not full:
-                continue
-            event = self._made(value)
-            if event is not None:
-                await self._send(send, event.encoded())
-                if event.last:
-                    return
+            if full and await self._emit(send, value):
+                return
+
+    async def _emit(self, send: Send, value: Any) -> bool:
+        """Send the event for a value, and return whether it was the last one."""
+        event = self._made(value)
+        if event is None:
+            return False
+        await self._send(send, event.encoded())
+        return event.last
 
     async def _send(self, send: Send, data: bytes) -> None:
         await send({"type": "http.response.body", "body": data, "more_body": True})
+
+
+def _no_event(_value: Any) -> StreamEvent | None:
+    return None
+
+
+class PageStream(EventStream):
+    """A stream that loses no event: whenever its slot is filled, it reads the next events page by page."""
+
+    def __init__(
+        self,
+        request: WebRequest,
+        slot: LatestValue,
+        subscribe: Open,
+        pages: Pages,
+        recheck: Callable[[], Awaitable[bool]],
+    ) -> None:
+        super().__init__(request, slot, subscribe, _no_event, recheck)
+        self._pages = pages
+
+    async def _emit(self, send: Send, value: Any) -> bool:
+        while True:
+            events, more = await self._pages()
+            if events:
+                await self._send(send, b"".join(event.encoded() for event in events))
+                if events[-1].last:
+                    return True
+            if not more or self._service.stopping.is_set:
+                return False
 
 
 async def _gone(receive: Receive, slot: LatestValue) -> None:

@@ -1,0 +1,275 @@
+"""Flow and batch pages: lists, the picture of a flow, its timeline, and actions."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from starlette.responses import Response
+
+from tidemill.client.flows.api import Flows
+from tidemill.client.flows.batches import Batches, BatchRun
+from tidemill.client.flows.graph import FlowGraph, GraphNode, label_of
+from tidemill.client.flows.run import FlowNode, FlowRun
+from tidemill.dashboard.formats import span
+from tidemill.dashboard.page_request import PageRequest
+from tidemill.dashboard.pages import PageRoutes
+from tidemill.domain.access import Role
+from tidemill.domain.flow_layout import HEIGHT, WIDTH, Box
+from tidemill.domain.flow_timeline import timeline_of
+from tidemill.domain.graph import FlowState, GroupCounts
+from tidemill.errors import TidemillError
+from tidemill.tasks.ambient import tenant_scope
+
+pages = PageRoutes()
+
+SHOWN = 50
+"""Flows on a page of the list."""
+ROWS = 200
+"""Nodes in the table and rows of the timeline."""
+_BAD = ("failed", "dead_lettered", "timed_out")
+
+
+class FlowLine(NamedTuple):
+    """One flow of the list."""
+
+    run: FlowRun
+    counts: GroupCounts
+    fraction: float
+
+
+class BatchLine(NamedTuple):
+    """One batch of the list."""
+
+    run: BatchRun
+    counts: GroupCounts
+    fraction: float
+
+
+class Drawn(NamedTuple):
+    """A box of the picture with its texts."""
+
+    box: Box[UUID]
+    state: str
+    title: str
+    words: str
+    href: str | None
+    fraction: float | None  #: of a map or folded box: how much has ended
+    is_critical: bool
+
+
+class Stroke(NamedTuple):
+    """A connection of the picture."""
+
+    path: str
+    condition: str
+    is_broken: bool
+    is_critical: bool
+
+
+class TimelineBar(NamedTuple):
+    """One row of the timeline, in percent of the whole."""
+
+    name: str
+    state: str
+    left: float
+    width: float
+    seconds: float
+
+
+def _fraction(counts: GroupCounts) -> float:
+    return 1.0 if not counts.total else 1 - counts.remaining / counts.total
+
+
+@pages.get("/flows", role=Role.VIEWER)
+async def flows(request: PageRequest) -> Response:
+    """List flows with their progress."""
+    values = await request.read(_list, request)
+    return request.render("flows.html", **values)
+
+
+def _list(request: PageRequest) -> dict[str, Any]:
+    query = request.query
+    state = query.get("state") or None
+    name = query.get("name") or None
+    archived = bool(query.get("archived"))
+    with tenant_scope(request.tenant):
+        found = Flows(request.service.client).list(
+            name=name,
+            state=state,
+            limit=SHOWN + 1,
+            after=query.get("before") or None,
+            archived=archived,
+        )
+    lines = [FlowLine(run, counts := run.counts(), _fraction(counts)) for run in found[:SHOWN]]
+    return {
+        "lines": lines,
+        "state": state,
+        "name": name,
+        "archived": archived,
+        "flow_states": [item.value for item in FlowState],
+        "following": str(found[SHOWN - 1].id) if len(found) > SHOWN else None,
+    }
+
+
+@pages.get("/batches", role=Role.VIEWER)
+async def batches(request: PageRequest) -> Response:
+    """List batches with their progress."""
+    values = await request.read(_list_batches, request)
+    return request.render("batches.html", **values)
+
+
+def _list_batches(request: PageRequest) -> dict[str, Any]:
+    archived = bool(request.query.get("archived"))
+    with tenant_scope(request.tenant):
+        found = Batches(request.service.client).list(
+            limit=SHOWN + 1, after=request.query.get("before") or None, archived=archived
+        )
+    lines = [BatchLine(run, counts := run.counts(), _fraction(counts)) for run in found[:SHOWN]]
+    return {
+        "lines": lines,
+        "archived": archived,
+        "following": str(found[SHOWN - 1].id) if len(found) > SHOWN else None,
+    }
+
+
+@pages.get("/flows/{id}", role=Role.VIEWER)
+async def flow(request: PageRequest) -> Response:
+    """Show one flow: its picture, its critical path, its timeline and its nodes."""
+    values = await request.read(_look, request)
+    return request.render("flow.html", **values)
+
+
+def _found(request: PageRequest) -> FlowRun:
+    with tenant_scope(request.tenant):
+        return Flows(request.service.client).get(str(request.id()))
+
+
+def _look(request: PageRequest) -> dict[str, Any]:
+    run = _found(request)
+    (graph, nodes), now = run.overview(), request.now()
+    counts = run.counts()
+    path = graph.critical_path()
+    names = {node.id: node for node in graph.nodes}
+    longest = max((names[id] for id in path.ids), key=lambda node: node.seconds or 0, default=None)
+    boxes, strokes, size = _picture(request, graph, set(path.ids))
+    return {
+        "run": run,
+        "graph": graph,
+        "counts": counts,
+        "fraction": _fraction(counts),
+        "boxes": boxes,
+        "strokes": strokes,
+        "size": size,
+        "box_width": WIDTH,
+        "box_height": HEIGHT,
+        "path": path,
+        "path_names": [names[id].name for id in path.ids],
+        "longest": longest,
+        **_timeline(nodes, now),
+        "nodes": nodes[:ROWS],
+        "more": max(len(nodes) - ROWS, 0),
+        "skippable": sorted({node.name for node in nodes if node.status in (*_BAD, "waiting", "pending")})[
+            :100
+        ],
+        "has_failed": any(node.status in _BAD for node in nodes),
+        "archived": run.is_archived,
+    }
+
+
+def _picture(
+    request: PageRequest, graph: FlowGraph, critical: set[UUID]
+) -> tuple[list[Drawn], list[Stroke], tuple[int, int]]:
+    layout = graph.layout()
+    nodes = {node.id: node for node in graph.nodes}
+    drawn = [_drawn(request, box, [nodes[id] for id in box.ids], critical) for box in layout.boxes]
+    of_box = {id: box.ids[0] for box in layout.boxes for id in box.ids}
+    edges = {(of_box[edge.start], of_box[edge.end]): edge for edge in graph.edges}
+    strokes = []
+    for curve in layout.curves:
+        edge = edges[curve.start, curve.end]
+        is_critical = edge.start in critical and edge.end in critical
+        strokes.append(Stroke(curve.path, edge.condition, edge.broken, is_critical))
+    return drawn, strokes, (layout.width, layout.height)
+
+
+def _drawn(request: PageRequest, box: Box[UUID], nodes: list[GraphNode], critical: set[UUID]) -> Drawn:
+    is_critical = any(node.id in critical for node in nodes)
+    if len(nodes) > 1:
+        total, ended = sum(node.total for node in nodes), sum(node.ended for node in nodes)
+        states = [node.state for node in nodes]
+        state = next(
+            (state for state in (*_BAD, "running", "pending", "waiting") if state in states), states[0]
+        )
+        words = f"{ended:,} of {total:,} ended"
+        return Drawn(box, state, f"{len(nodes):,} nodes", words, None, ended / max(total, 1), is_critical)
+    (node,) = nodes
+    took = "" if node.seconds is None else f", {span(node.seconds)}"
+    again = f", attempt {node.attempt}" if node.attempt > 1 else ""
+    if node.is_map:
+        words = label_of(node).partition(": ")[2] + took
+        return Drawn(box, node.state, node.name, words, None, node.ended / max(node.total, 1), is_critical)
+    href = request.url(f"/jobs/{node.id}")
+    return Drawn(
+        box, node.state, node.name, f"{node.state.replace('_', ' ')}{again}{took}", href, None, is_critical
+    )
+
+
+def _timeline(nodes: list[FlowNode], now: datetime) -> dict[str, Any]:
+    """The executions of the first nodes that began, as bars, with the times of the first start and the last end."""
+    rows = timeline_of((node.job.row for node in nodes), now, ROWS)
+    if not rows:
+        return {"bars": []}
+    first = rows[0].started_at
+    last = max(row.started_at + timedelta(seconds=row.seconds) for row in rows)
+    whole = max((last - first).total_seconds(), 0.001)
+    bars = [
+        TimelineBar(
+            row.label,
+            row.status,
+            round(100 * (row.started_at - first).total_seconds() / whole, 2),
+            round(max(100 * row.seconds / whole, 0.4), 2),
+            row.seconds,
+        )
+        for row in rows
+    ]
+    begun = sum(node.job.row.started_at is not None for node in nodes)
+    return {"bars": bars, "bars_from": first, "bars_to": last, "begun": begun}
+
+
+# Actions -----------------------------------------------------------------------------------------------------------------
+
+
+async def _acted(request: PageRequest, verb: str, words: str, *args: Any, **more: Any) -> Response:
+    run = await request.read(_found, request)
+    try:
+        await request.act(getattr(run, verb), *args, **more)
+    except TidemillError as error:
+        return request.back(f"/flows/{run.id}", str(error), good=False)
+    return request.back(f"/flows/{run.id}", words)
+
+
+@pages.post("/flows/{id}/retry", role=Role.OPERATOR)
+async def retry(request: PageRequest) -> Response:
+    """Run failed nodes again, and the nodes skipped after them."""
+    return await _acted(request, "retry", "The failed nodes run again.", request.form.get("node") or None)
+
+
+@pages.post("/flows/{id}/cancel", role=Role.OPERATOR)
+async def cancel(request: PageRequest) -> Response:
+    """Let no further node begin."""
+    reason = request.form.get("reason") or None
+    return await _acted(request, "cancel", "No further node begins; running ones are asked to stop.", reason)
+
+
+@pages.post("/flows/{id}/skip", role=Role.OPERATOR)
+async def skip(request: PageRequest) -> Response:
+    """Count a node as succeeded."""
+    node, text = request.form.get("node") or "", (request.form.get("result") or "").strip()
+    try:
+        result = json.loads(text) if text else None
+    except ValueError:
+        return request.back(f"/flows/{request.id()}", f"The result is not JSON: {text[:100]!r}", good=False)
+    return await _acted(request, "skip", f"The flow continues without {node}.", node, result)

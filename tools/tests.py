@@ -22,11 +22,14 @@ def parallel(arguments: list[str]) -> list[str]:
     return ["-n", str(min(8, (os.cpu_count() or 2) + 1)), "--dist", "worksteal"]
 
 
-def run(env: Environment, arguments: list[str], *, every: bool, coverage: bool) -> int:
+def run(env: Environment, arguments: list[str], *, every: bool, nightly: bool, coverage: bool) -> int:
     """Run pytest with these arguments."""
+    every = every or nightly
     heading(f"tests on Python {env.version}" + (", every service required" if every else ""))
     chosen = [*parallel(arguments), *arguments]
     extra = {"TIDEMILL_TEST_ALL": "1"} if every else {}
+    if nightly:
+        extra["TIDEMILL_TEST_NIGHTLY"] = "1"
     if coverage:
         return measured(env, chosen, extra)
     return become(env, str(env.python), "-m", "pytest", *chosen, **extra)

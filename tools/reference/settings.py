@@ -48,8 +48,28 @@ ENVIRONMENT = {
     "TIDEMILL_STORE_NAME": "name of the store that a command addresses, if the app has several",
     "TIDEMILL_RELEASE": "release of the code; the same as `App(release=…)`",
     "TIDEMILL_NODE": 'name of this machine for `scope="instance"`; by default the host name',
-    "TIDEMILL_SESSION_SECRET": "secret that signs the dashboard's sessions, so that they survive a restart",
+    "TIDEMILL_CALLBACK_SECRET": "secret that signs the webhooks of `callback_url`: `whsec_` and base64; for workers",
+    "TIDEMILL_OUTGOING_NETWORKS": "private networks that a `callback_url` may reach, with commas: `10.1.0.0/16`",
+    "TIDEMILL_HOOK_SHOP": "the hook `shop` of the HTTP API, as `kind:secret`; the end of the variable is the name of the hook",
+    "TIDEMILL_KEY": "API key of `tidemill mcp`, whose tenant and role apply",
+    "TIDEMILL_SESSION_SECRET": "secret that signs the dashboard's messages; set it if several processes serve it",
+    "TIDEMILL_ENCRYPTION_KEYS": "keys of secret arguments and results, `NAME:BASE64` separated by commas; the first one seals",
+    "TIDEMILL_ENVIRONMENT": "environment of the app and its workers; the same as `App(environment=…)`",
+    "TIDEMILL_AUDIT_KEY": "key that signs and checks exports of the audit log",
+    "TIDEMILL_OIDC_ISSUER": "address of the OpenID Connect provider for single sign-on",
+    "TIDEMILL_OIDC_CLIENT_ID": "id of the server at the provider",
+    "TIDEMILL_OIDC_CLIENT_SECRET": "secret of the server at the provider",
+    "TIDEMILL_OIDC_ROLES": "roles of groups; see [single sign-on](../howto/single-sign-on.md)",
+    "TIDEMILL_OIDC_CLAIM": "claim with the groups of a user",
+    "TIDEMILL_OIDC_TENANT_CLAIM": "claim with the tenant or tenants of a user",
+    "TIDEMILL_OIDC_AUDIENCE": "audience of access tokens for the HTTP API; by default the client id",
+    "TIDEMILL_OIDC_REDIRECT_URI": "address that the provider sends users back to; by default derived from the request",
+    "TIDEMILL_STORE_FILE": "file that contains the value of `TIDEMILL_STORE`",
+    "TIDEMILL_WORKER_THREADS": "the option `--threads` of `tidemill worker`; options of other commands have such a variable, too",
 }
+
+EXAMPLES = {"TIDEMILL_NAME", "TIDEMILL_NAME_FILE", "TIDEMILL_WORKER_THREADS_FILE"}
+"""Names in explanations of the rules above, which are not variables of their own."""
 
 _COMMENT = re.compile(r"^\s*#: ?(.*)$")
 _FIELD = re.compile(r"^    (\w+): [^#]*?(?:#: ?(.*))?$")
@@ -165,4 +185,4 @@ def undocumented() -> list[str]:
     read = set[str]()
     for path in Path(tidemill.__file__).parent.rglob("*.py"):
         read |= set(re.findall(r"\bTIDEMILL_[A-Z][A-Z_]*[A-Z]\b", path.read_text(encoding="utf-8")))
-    return missing + sorted(read ^ set(ENVIRONMENT))
+    return missing + sorted((read - EXAMPLES) ^ set(ENVIRONMENT))

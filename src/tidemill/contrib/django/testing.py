@@ -16,7 +16,7 @@ from tidemill.clock import ManualClock
 from tidemill.contrib.django.project import PROJECT, open_transaction
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import JobRow
-from tidemill.tasks.middleware import Step
+from tidemill.tasks.middleware import HookStep
 from tidemill.testing.runner import Drained, Testing
 
 __all__ = ["IsolatedJobs", "TidemillTestCase", "TidemillTestMixin", "isolated_jobs"]
@@ -30,7 +30,7 @@ class IsolatedJobs:
         self._marks: dict[UUID, _Mark] = {}
 
     @contextmanager
-    def watched(self, step: Step) -> Iterator[None]:
+    def watched(self, step: HookStep) -> Iterator[None]:
         """Remember the transaction in which jobs are enqueued."""
         yield
         alias = open_transaction()

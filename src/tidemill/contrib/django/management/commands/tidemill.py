@@ -26,7 +26,14 @@ class Command(BaseCommand):  # type: ignore[misc]  # Django has no types
 
     def run_from_argv(self, argv: Sequence[str]) -> None:
         """Pass all arguments on, because Django's parser would refuse unknown options."""
-        run(_without_django_options(argv[2:]), f"{Path(argv[0]).name} {argv[1]}")
+        words = _without_django_options(argv[2:])
+        program = f"{Path(argv[0]).name} {argv[1]}"
+        if words[:1] == ["import-beat"]:
+            from tidemill.contrib.django.beat_command import import_beat_command
+
+            import_beat_command.main(args=words[1:], prog_name=f"{program} import-beat")
+        else:
+            run(words, program)
 
     def handle(self, *args: str, **options: Any) -> None:
         from tidemill.contrib.django.project import PROJECT

@@ -23,7 +23,7 @@ app = App(
 )
 
 
-@app.task(retry=Exponential(max_attempts=5, initial=timedelta(seconds=30), jitter=0.0))
+@app.task(retry=Exponential(max_attempts=5, wait=timedelta(seconds=30), jitter=0.0))
 def back_up(folder: str, attempt_that_works: int = 3) -> str:
     """Copy a folder away; the first attempts find the disk full."""
     calls.append(f"back up {folder}")

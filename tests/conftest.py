@@ -7,6 +7,7 @@ TIDEMILL_TEST_ALL=1 it fails instead.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import re
 import signal
@@ -34,13 +35,16 @@ hypothesis.settings.load_profile("tidemill")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+REQUESTED_BY = {"nightly": "TIDEMILL_TEST_NIGHTLY", "long": "TIDEMILL_TEST_ALL"}
+"""The markers of tests that a run leaves out, and the variable that requests them."""
+
 HERE = Path(__file__).resolve().parent
-GRACE_SECONDS = 3.0
+GRACE_SECONDS = 20.0
 
 _WANTED = re.compile(r"\b(?:fresh_|migrated_)?postgres(?:_url)?\b|\bpgbouncer_url\b")
 _run = pytest.StashKey[contextlib.ExitStack]()
 _found = pytest.StashKey[TestPostgres]()
-_left_out = pytest.StashKey[int]()
+_left_out = pytest.StashKey[dict[str, int]]()
 _SERVICE_PIDS: set[int] = set()
 
 
@@ -87,37 +91,48 @@ def _speaks_of_postgres(config: pytest.Config) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect long tests in a local run, unless they are requested by name. The summary counts them."""
-    named = any("::" in argument or "faults" in argument for argument in config.args)
-    if os.environ.get("TIDEMILL_TEST_ALL") or named or config.getoption("markexpr"):
+    """Deselect long and nightly tests, unless an option or their names request them. The summary counts them."""
+    if config.getoption("markexpr") or any("::" in word or "faults" in word for word in config.args):
         return
-    long = [item for item in items if item.get_closest_marker("long") is not None]
-    if long:
-        config.hook.pytest_deselected(items=long)
-        items[:] = [item for item in items if item.get_closest_marker("long") is None]
-        config.stash[_left_out] = len(long)
+    for marker, variable in REQUESTED_BY.items():
+        if os.environ.get(variable):
+            continue
+        left_out = [item for item in items if item.get_closest_marker(marker) is not None]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = [item for item in items if item.get_closest_marker(marker) is None]
+            config.stash.setdefault(_left_out, {})[marker] = len(left_out)
+
+
+def pytest_collection_finish() -> None:
+    """Exclude the modules and tests, which live to the end of the run, from every later garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Send the number of deselected long tests to the main process. Each xdist worker collects all tests."""
-    told: dict[str, int] | None = getattr(session.config, "workeroutput", None)
+    """Send the numbers of deselected tests to the main process. Each xdist worker collects all tests."""
+    told: dict[str, dict[str, int]] | None = getattr(session.config, "workeroutput", None)
     if told is not None:
-        told["left_out"] = session.config.stash.get(_left_out, 0)
+        told["left_out"] = session.config.stash.get(_left_out, {})
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Keep the number that the xdist worker sent for the summary."""
-    told = getattr(node, "workeroutput", {}).get("left_out", 0)
-    node.config.stash[_left_out] = max(told, node.config.stash.get(_left_out, 0))
+    """Keep the numbers that the xdist worker sent for the summary."""
+    told = getattr(node, "workeroutput", {}).get("left_out", {})
+    node.config.stash.setdefault(_left_out, {}).update(told)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Print a table of the services: version and location, or why tests were skipped."""
-    if left_out := config.stash.get(_left_out, 0):
+    for marker, count in config.stash.get(_left_out, {}).items():
+        option = {"long": "--all", "nightly": "--nightly"}[marker]
         terminalreporter.write_line(
-            f"{left_out} long tests were left out; --all, or their names, run them", yellow=True, bold=True
+            f"{count} {marker} tests were left out; {option}, or their names, run them",
+            yellow=True,
+            bold=True,
         )
     without: dict[str, tuple[str, int]] = {}
     for report in (*terminalreporter.stats.get("skipped", ()), *terminalreporter.stats.get("error", ())):

@@ -19,6 +19,8 @@ from sqlalchemy.pool import NullPool
 
 from tidemill.client.own_connection import aenqueue_on, afinish_on, enqueue_on, finish_on
 from tidemill.domain.job import Enqueued, Finish, LogEntry, NewJob, ProgressReport
+from tidemill.domain.streams import StreamEntry
+from tidemill.engine.completion import Unwritten
 from tidemill.errors import TidemillError
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
@@ -32,16 +34,20 @@ class Completion:
     """The completion of a job, with log lines and progress reports that are not written yet."""
 
     def __init__(
-        self, finish: Finish, lines: Sequence[LogEntry] = (), reports: Sequence[ProgressReport] = ()
+        self,
+        finish: Finish,
+        lines: Sequence[LogEntry] = (),
+        reports: Sequence[ProgressReport] = (),
+        items: Sequence[StreamEntry] = (),
     ) -> None:
-        self.finish, self.lines, self.reports = finish, lines, reports
+        self.finish, self.lines, self.reports, self.items = finish, lines, reports, items
         self.flushed = False
 
     def flush(self) -> None:
         self.flushed = True
 
-    def unwritten(self) -> tuple[Sequence[LogEntry], Sequence[ProgressReport]]:
-        return self.lines, self.reports
+    def unwritten(self) -> Unwritten:
+        return Unwritten(self.lines, self.reports, self.items)
 
 
 Step = Sequence[NewJob] | Callable[[], object] | Completion

@@ -16,24 +16,72 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from pydantic import BaseModel
 
-from tidemill import App, BoundTask, Breaker, Every, Job, JobState, ManualClock, Review, acting
+from tidemill import (
+    App,
+    BoundTask,
+    Breaker,
+    Context,
+    Event,
+    Every,
+    Job,
+    JobState,
+    ManualClock,
+    PermanentError,
+    Review,
+    acting,
+)
 from tidemill.client._base import TWINS, async_twin
 from tidemill.client.core import client_of
+from tidemill.client.flows.batches import BatchRun
+from tidemill.client.flows.builder import Flow
+from tidemill.client.flows.run import FlowRun
+from tidemill.client.secrets import Rotation
+from tidemill.domain.alert_history import NewAlert
+from tidemill.domain.audit_export import checked_export
 from tidemill.domain.cluster import Worker
 from tidemill.errors import JobNotFound
 from tidemill.ids import new_id
+from tidemill.tasks.secret_values import KEYS, new_key
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
-APIS = ("jobs", "archive", "definitions", "schedules", "stats", "control", "keys", "audit", "limits")
+APIS = (
+    "jobs",
+    "archive",
+    "definitions",
+    "schedules",
+    "stats",
+    "signals",
+    "flows",
+    "batches",
+    "control",
+    "keys",
+    "access",
+    "sessions",
+    "audit",
+    "limits",
+    "alerts",
+    "notices",
+    "subscriptions",
+    "secrets",
+)
 
 
 class House:
     """An app in memory with jobs in several states, and one of everything that the APIs manage."""
 
     def __init__(self) -> None:
-        self.app = app = App("memory://", clock=ManualClock(START), limits={"queue/mail": 5})
+        self.app = app = App(
+            "memory://",
+            clock=ManualClock(START),
+            limits={"queue/mail": 5},
+            smtp="smtp://mail.example.com?from=jobs@example.com",
+            notify={"ops": "mailto:ops@example.com"},
+        )
+        self.handled: list[Event] = []
+        app.on("order.*", self.handled.append, durable="orders")
         self.send: BoundTask[..., str] = app.task(name="send", queue="mail", breaker=Breaker("post"))(_send)
         self.look: BoundTask[..., Any] = app.task(name="look")(_look)
         self.done = self.send.enqueue(to="ada")
@@ -74,7 +122,15 @@ def house() -> Iterator[House]:
 
 def twins(house: House) -> dict[str, Callable[..., Any]]:
     """Every async method of the public classes that has a synchronous one."""
-    classes = [App, BoundTask, Job, *(type(getattr(house.app, name)) for name in APIS)]
+    classes = [
+        App,
+        BoundTask,
+        Job,
+        Flow,
+        FlowRun,
+        BatchRun,
+        *(type(getattr(house.app, name)) for name in APIS),
+    ]
     classes.append(type(house.app.testing()))
     return {
         f"{cls.__name__}.{name}": method
@@ -84,6 +140,117 @@ def twins(house: House) -> dict[str, Callable[..., Any]]:
         and (inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method))
         and hasattr(cls, name[1:])
     }
+
+
+def _flow(house: House) -> FlowRun:
+    """Start a flow of two jobs."""
+    flow = house.app.flow("letters")
+    first = flow.add(house.send, to="ada").named("first")
+    flow.add(house.send, to="grace").named("second").after(first)
+    return flow.start()
+
+
+async def _acknowledged(house: House) -> Any:
+    house.app.store.open_alerts([NewAlert(new_id(), "orphans", "", "warning", "one", 1, 0)], now=START)
+    return await house.app.alerts.aacknowledge(house.app.alerts.list()[0].id)
+
+
+async def _delivered(house: House) -> int:
+    house.app.events.publish(Event("order.paid", START))
+    await house.app.subscriptions.adeliver()
+    return len(house.handled)
+
+
+async def _removed_subscription(house: House) -> int:
+    house.app.events.publish(Event("order.paid", START))
+    return await house.app.subscriptions.aremove("orders")
+
+
+async def _started_flow(house: House) -> Any:
+    flow = house.app.flow("letters")
+    flow.add(house.send, to="ada")
+    return (await flow.astart()).status
+
+
+async def _done_flow(house: House) -> FlowRun:
+    run = _flow(house)
+    await house.app.testing().adrain()
+    return run
+
+
+async def _flow_result(house: House) -> Any:
+    return await (await _done_flow(house)).aresult(timeout=5)
+
+
+async def _watched_flow(house: House) -> Any:
+    return [seen.status async for seen in (await _done_flow(house)).awatch()][-1]
+
+
+async def _refreshed_flow(house: House) -> Any:
+    return (await (await _done_flow(house)).arefresh()).status
+
+
+def _fail(to: str) -> str:
+    raise PermanentError(f"no letter to {to}")
+
+
+async def _retried_flow(house: House) -> Any:
+    flow = house.app.flow("bills")
+    flow.add(house.app.task(name="bill")(_fail), to="ada")
+    run = flow.start()
+    await house.app.testing().adrain()
+    assert run.refresh().status == "failed"
+    return (await run.aretry()).refresh().status
+
+
+async def _retried_batch(house: House) -> Any:
+    bill = house.app.task(name="bill")(_fail)
+    with house.app.batch("bills") as batch:
+        bill.enqueue(to="ada")
+    await house.app.testing().adrain()
+    run = house.app.batches.get(batch.id)
+    assert run.status == "failed"
+    return (await run.aretry_failed()).refresh().status
+
+
+def _batch(house: House) -> BatchRun:
+    with house.app.batch("letters") as batch:
+        house.send.enqueue(to="ada")
+        house.send.enqueue(to="grace")
+    return house.app.batches.get(batch.id)
+
+
+async def _done_batch(house: House) -> BatchRun:
+    batch = _batch(house)
+    await house.app.testing().adrain()
+    return batch
+
+
+async def _batch_result(house: House) -> Any:
+    return (await (await _done_batch(house)).aresult(timeout=5)).total
+
+
+async def _refreshed_batch(house: House) -> Any:
+    return (await (await _done_batch(house)).arefresh()).status
+
+
+async def _answered(house: House) -> Any:
+    """Answer the question of a suspended job."""
+
+    class Decision(BaseModel):
+        granted: bool
+
+    def decide(ctx: Context) -> bool:
+        decision = ctx.ask(Decision)
+        return decision is not None and decision.granted
+
+    job = house.app.task(name="decide")(decide).enqueue()
+    await house.app.testing().adrain()
+    return await house.app.signals.aanswer(job, {"granted": True})
+
+
+async def _streamed(house: House) -> list[Any]:
+    return [item async for item in house.done.astream("tokens")]
 
 
 async def _watched(house: House) -> list[JobState]:
@@ -133,6 +300,13 @@ def _reading(api: str, name: str, *args: Any, **kwargs: Any) -> Story:
 Story = tuple[Callable[[House], Awaitable[Any]], Any]
 """What to run, and the result; a function checks the result."""
 
+
+async def _rotated(house: House) -> Rotation:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(KEYS, new_key("k1"))
+        return await house.app.secrets.arotate()
+
+
 STORIES: dict[str, Story] = {
     "App.aenqueue": (lambda it: it.app.aenqueue("send", to="ada"), lambda job: job.task == "send"),
     "BoundTask.aenqueue": (lambda it: it.send.aenqueue(to="ada"), lambda job: job.args == {"to": "ada"}),
@@ -141,6 +315,7 @@ STORIES: dict[str, Story] = {
         lambda jobs: [job.args["to"] for job in jobs] == ["ada", "alan"],
     ),
     "Testing.adrain": (lambda it: it.app.testing().adrain(), lambda done: done.processed == 1),
+    "Testing.aresume_all": (lambda it: it.app.testing().aresume_all(), lambda done: done.processed >= 1),
     "Testing.arun_until_idle": (
         lambda it: it.app.testing().arun_until_idle("90m"),
         lambda done: done.processed >= 2,
@@ -161,6 +336,10 @@ STORIES: dict[str, Story] = {
     "Job.arun_now": (lambda it: it.later.arun_now(), lambda job: job.status == "pending"),
     "Job.aresult": (lambda it: it.done.aresult("5s"), "sent to ada"),
     "Job.aretry": (lambda it: it.app.jobs.get(it.later.id).cancel().aretry(), lambda job: job.status == "pending"),
+    "Job.asteps": (lambda it: it.done.asteps(), []),
+    "Job.astages": (lambda it: it.done.astages(), []),
+    "Job.astreams": (lambda it: it.done.astreams(), {}),
+    "Job.astream": (_streamed, []),
     "Job.awatch": (_watched, [JobState.COMPLETED]),
     "Job.awhy": (lambda it: it.later.awhy(), lambda why: why[0].code == "scheduled"),
     # Jobs
@@ -169,6 +348,7 @@ STORIES: dict[str, Story] = {
     "Jobs.alist": (lambda it: it.app.jobs.alist(task="look"), lambda page: [job.task for job in page.items] == ["look"]),
     "Jobs.acount": (lambda it: it.app.jobs.acount(task="send"), 3),
     "Jobs.acounts": (lambda it: it.app.jobs.acounts(task="look"), {JobState.REVIEW_NEEDED: 1}),
+    "Jobs.asearch_logs": (lambda it: it.app.jobs.asearch_logs("no job says this"), lambda page: page.items == []),
     "Jobs.acancel": (lambda it: it.app.jobs.acancel(status="scheduled"), lambda acted: acted.done == 1),
     "Jobs.aretry": (_retried, 1),
     "Jobs.adelete": (lambda it: it.app.jobs.adelete(status="completed"), lambda acted: acted.done == 1),
@@ -222,6 +402,7 @@ STORIES: dict[str, Story] = {
     "Schedules.aget": _reading("schedules", "get", "hourly"),
     "Schedules.alist": _reading("schedules", "list", enabled=True),
     "Schedules.apreview": _reading("schedules", "preview", "hourly", 2),
+    "Schedules.awhy": _reading("schedules", "why", "hourly"),
     "Schedules.afires": _reading("schedules", "fires", "hourly", limit=5),
     "Schedules.aupdate": (
         lambda it: it.app.schedules.aupdate("hourly", overlap="allow"),
@@ -252,8 +433,27 @@ STORIES: dict[str, Story] = {
     "Keys.aany": _reading("keys", "any"),
     "Keys.aidentify": (lambda it: it.app.keys.aidentify(it.key.secret), lambda found: found.role == "viewer"),
     "Keys.aidentity": (lambda it: it.app.keys.aidentity(it.key.key.id), lambda found: found.role == "viewer"),
+    "AccessApi.aacts": (lambda it: it.app.access.aacts(), lambda acts: "jobs.run" in acts),
+    "AccessApi.aexplain": (lambda it: it.app.access.aexplain(it.key.key.id, "jobs.run"), lambda told: not told.allowed),
+    "SessionApi.abegin": (lambda it: it.app.sessions.abegin("ann", HOUR), lambda cookie: len(cookie) == 43),
+    "SessionApi.aget": (lambda it: it.app.sessions.aget("none"), None),
+    "SessionApi.alist": _reading("sessions", "list"),
+    "SessionApi.asign_out": (lambda it: it.app.sessions.asign_out("none"), None),
+    "SessionApi.aend": (lambda it: it.app.sessions.aend([]), []),
+    "SessionApi.aend_of": (lambda it: it.app.sessions.aend_of("ann"), []),
     "Keys.arevoke": (lambda it: it.app.keys.arevoke(it.key.key.id), lambda key: key.revoked_at is not None),
     "Audit.alist": _reading("audit", "list", tenant="*", limit=3),
+    "Audit.aexport": (
+        lambda it: it.app.audit.aexport("k" * 32),
+        lambda lines: checked_export(lines, "k" * 32).ok,
+    ),
+    "Audit.acheck_export": (
+        lambda it: it.app.audit.acheck_export(it.app.audit.export("k" * 32), "k" * 32),
+        lambda found: found.ok,
+    ),
+    "Secrets.astatus": _reading("secrets", "status"),
+    "Secrets.arotate": (_rotated, lambda done: done.active == "k1"),
+    "Definitions.aparameters": _reading("definitions", "parameters", "letters"),
     "Audit.averify": (lambda it: it.app.audit.averify(), lambda found: found.broken_at is None),
     "Limits.alist": _reading("limits", "list"),
     "Limits.aget": _reading("limits", "get", "queue/other"),
@@ -261,6 +461,51 @@ STORIES: dict[str, Story] = {
     "Limits.aset": (lambda it: it.app.limits.aset("queue/other", 9, per="1m"), lambda state: state.rule.max == 9),
     "Limits.aunset": (lambda it: it.app.limits.aunset("queue/other"), True),
     "Limits.areset_breaker": (lambda it: it.app.limits.areset_breaker("post"), lambda state: state.phase == "closed"),
+    "Control.atenants": _reading("control", "tenants"),
+    "Control.aset_tenant": (lambda it: it.app.control.aset_tenant("acme", {"weight": 2}), {"weight": 2}),
+    "Control.aset_task": (lambda it: it.app.control.aset_task("send", {"max_attempts": 2}), {"max_attempts": 2}),
+    "Control.atask_overrides": (lambda it: it.app.control.atask_overrides("send"), {}),
+    # Signals and events
+    "App.asignal": (lambda it: it.app.asignal(it.later, "go"), True),
+    "App.aemit": (lambda it: it.app.aemit("paid"), lambda event: event.name == "paid"),
+    "Signals.asend": (lambda it: it.app.signals.asend(it.later, "go", key="k"), True),
+    "Signals.alist": (lambda it: it.app.signals.alist(it.later), []),
+    "Signals.aemit": (lambda it: it.app.signals.aemit("paid"), lambda event: event.name == "paid"),
+    "Signals.aevents": _reading("signals", "events"),
+    "Signals.aquestions": _reading("signals", "questions"),
+    "Signals.aanswer": (_answered, lambda question: question.title == "Decision"),
+    # Flows and batches
+    "Flow.astart": (_started_flow, "running"),
+    "Flows.aget": (lambda it: it.app.flows.aget(_flow(it).id), lambda run: run.name == "letters"),
+    "Flows.alist": (lambda it: (_flow(it), it.app.flows.alist())[1], lambda page: len(page) == 1),
+    "FlowRun.acancel": (lambda it: _flow(it).acancel("enough"), lambda run: run.row.cancel_reason == "enough"),
+    "FlowRun.agraph": (lambda it: _flow(it).agraph(), lambda graph: len(graph.nodes) == 2),
+    "FlowRun.atimeline": (lambda it: _flow(it).atimeline(), lambda rows: rows == []),
+    "FlowRun.anodes": (lambda it: _flow(it).anodes(), lambda nodes: [node.name for node in nodes] == ["first", "second"]),
+    "FlowRun.arefresh": (_refreshed_flow, "completed"),
+    "FlowRun.aretry": (_retried_flow, "running"),
+    "FlowRun.askip": (lambda it: _flow(it).askip("first", "nobody"), lambda run: run.node("first").status == "completed"),
+    "FlowRun.awatch": (_watched_flow, "completed"),
+    "FlowRun.aresult": (_flow_result, None),
+    "Batches.aget": (lambda it: it.app.batches.aget(_batch(it).id), lambda batch: batch.name == "letters"),
+    "Batches.alist": (lambda it: (_batch(it), it.app.batches.alist())[1], lambda page: len(page) == 1),
+    "BatchRun.acancel": (lambda it: _batch(it).acancel("enough"), lambda batch: batch.row.cancel_reason == "enough"),
+    "BatchRun.acounts": (lambda it: _batch(it).acounts(), lambda counts: counts.total == 2),
+    "BatchRun.atimeline": (lambda it: _batch(it).atimeline(), lambda rows: rows == []),
+    "BatchRun.arefresh": (_refreshed_batch, "completed"),
+    "BatchRun.aretry_failed": (_retried_batch, "running"),
+    "BatchRun.aresult": (_batch_result, 2),
+    # Alerts, notices and subscriptions
+    "Alerts.aevaluate": (lambda it: it.app.alerts.aevaluate(), lambda alerts: isinstance(alerts, list)),
+    "Alerts.alist": _reading("alerts", "list"),
+    "Alerts.ahistory": _reading("alerts", "history"),
+    "Alerts.aacknowledge": (_acknowledged, lambda alert: alert.acknowledged_by is not None),
+    "Notices.alist": _reading("notices", "list"),
+    "Notices.achannels": _reading("notices", "channels"),
+    "Notices.asend": (lambda it: it.app.notices.asend("ops", "hello"), lambda job: job.queue == "tidemill.notices"),
+    "Subscriptions.alist": _reading("subscriptions", "list"),
+    "Subscriptions.adeliver": (_delivered, 1),
+    "Subscriptions.aremove": (_removed_subscription, 1),
     # Statistics
     **{
         f"StatsApi.a{name}": _reading("stats", name)

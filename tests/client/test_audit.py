@@ -60,13 +60,15 @@ def test_a_tenant_sees_the_entries_of_its_own_objects(app: App) -> None:
 def test_an_untouched_audit_log_verifies_with_any_batch_size(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert app.audit.verify() == (True, 0, None, GENESIS)
+    assert app.audit.verify() == (True, 0, None, GENESIS, None)
     fill(app)
     whole = app.audit.verify()
-    assert whole == (True, 12, None, app.audit.list(tenant="*")[-1].hash)
+    assert whole == (True, 12, None, app.audit.list(tenant="*")[-1].hash, None)
     for batch in (1, 5, 6, 12, 13):
         monkeypatch.setattr(module, "BATCH", batch)
         assert app.audit.verify() == whole
+        assert app.audit.verify(expect_head=whole.head) == (*whole[:4], True)
+        assert app.audit.verify(expect_head="0" * 63 + "1") == (False, *whole[1:4], False)
     assert asyncio.run(app.audit.averify()) == whole
 
 

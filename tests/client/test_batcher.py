@@ -102,14 +102,20 @@ def test_ctrl_c_while_waiting_withdraws_the_job_and_blocks_no_other_caller() -> 
     first = start(batcher, job(), answers)
     assert paper.begun.wait(PATIENCE)
 
+    interrupted = threading.Event()
+
     def press() -> None:
         wait_for(batcher, 1)
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        # A signal that arrives just before the main thread waits does not end its wait, so the key is pressed again.
+        while not interrupted.is_set():
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            interrupted.wait(1)
 
     finger = threading.Thread(target=press)
     finger.start()
     with pytest.raises(KeyboardInterrupt):
         batcher.submit([job()])
+    interrupted.set()
     finger.join(PATIENCE)
     paper.go.set()
     first.join(PATIENCE)

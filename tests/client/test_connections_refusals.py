@@ -191,7 +191,7 @@ def test_a_sync_connection_is_refused_by_the_async_functions(in_sqlite: Store) -
             refused(
                 partial(asyncio.run, aenqueue_on(given, in_sqlite, [job()])),
                 "not asynchronous",
-                "use enqueue or complete,",
+                "use enqueue, start or complete,",
             )
 
 

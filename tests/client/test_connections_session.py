@@ -38,6 +38,7 @@ from tidemill.errors import StoreBusy, StoreError, UsageError
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
+from tidemill.stores.sql.named_queries import load
 from tidemill.stores.sql.postgres.values import DUMPERS
 from tidemill.stores.sql.store import SqlStore
 
@@ -357,7 +358,7 @@ def test_enqueueing_changes_neither_tables_nor_settings_of_the_file(in_sqlite: S
 
 
 def test_no_statement_uses_a_function_that_the_users_sqlite_may_lack() -> None:
-    for name in ("enqueue", "unique_holders", "installation"):
+    for name in load("sqlite"):
         for statement in statements().get(name, {}).statements:
             assert "unhex(" not in _UNHEX.sub("", statement.sql)
 

@@ -28,7 +28,7 @@ from tidemill.errors import (
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.tasks.events import Event
-from tidemill.tasks.middleware import Step
+from tidemill.tasks.middleware import HookStep
 
 
 def test_a_job_has_the_requested_options(app: App) -> None:
@@ -209,7 +209,7 @@ def test_middleware_wraps_an_enqueue_and_may_refuse_it(app: App) -> None:
     seen: list[tuple[str, str, int]] = []
 
     @app.middleware
-    def note(step: Step, proceed: object) -> object:
+    def note(step: HookStep, proceed: object) -> object:
         seen.append((step.kind, step.task, len(step.jobs)))
         if step.task == "forbidden":
             raise PermissionError("not this one")

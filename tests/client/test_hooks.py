@@ -16,7 +16,7 @@ from tidemill import App, Context, Every, Manual, ManualClock, Review, Unique
 from tidemill.domain.job import JobRow
 from tidemill.errors import BadSettings, PayloadTooLarge, UsageError
 from tidemill.tasks.events import Event
-from tidemill.tasks.middleware import Step
+from tidemill.tasks.middleware import HookStep
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -33,14 +33,14 @@ class Seen:
         self.made: list[str] = []
 
         @contextmanager
-        def stamp(step: Step) -> Iterator[None]:
+        def stamp(step: HookStep) -> Iterator[None]:
             step.headers["trace"] = f"of {step.task}"
             self.steps.append(f"begin {step.task} {len(step.jobs)}")
             yield
             self.steps.append(f"end {step.task}")
 
         @app.middleware(only="enqueue")
-        def tagged(step: Step, proceed: Callable[[], Any]) -> Any:
+        def tagged(step: HookStep, proceed: Callable[[], Any]) -> Any:
             step.jobs = [job._replace(priority=7) for job in step.jobs]
             return proceed()
 
@@ -86,7 +86,7 @@ def test_aenqueue_works_with_context_managers_only(app: App) -> None:
     steps: list[str] = []
 
     @contextmanager
-    def stamp(step: Step) -> Iterator[None]:
+    def stamp(step: HookStep) -> Iterator[None]:
         step.headers["n"] = "1"
         yield
         steps.append("ended")
@@ -171,7 +171,7 @@ def test_a_hook_that_refuses_a_fire_does_not_stop_other_schedules(
     app.schedules.add("other", Every(HOUR), key="made")
 
     @app.middleware(only="enqueue")
-    def refuse(step: Step, proceed: Callable[[], Any]) -> Any:
+    def refuse(step: HookStep, proceed: Callable[[], Any]) -> Any:
         if step.task == "send":
             raise PermissionError("not now")
         return proceed()
@@ -199,7 +199,7 @@ def test_a_hook_may_not_change_the_number_of_triggered_jobs(app: App) -> None:
     app.definitions.save("d", "send", args=TO)
 
     @app.middleware(only="enqueue")
-    def doubles(step: Step, proceed: Callable[[], Any]) -> Any:
+    def doubles(step: HookStep, proceed: Callable[[], Any]) -> Any:
         proceed()
         step.jobs = [*step.jobs, *step.jobs]
         return []
@@ -250,7 +250,7 @@ def test_headers_that_cannot_be_stored_are_refused(headers: Any, error: type[Exc
             work.using(headers=headers)
 
         @contextmanager
-        def stamp(step: Step) -> Iterator[None]:
+        def stamp(step: HookStep) -> Iterator[None]:
             step.headers = headers
             yield
 
@@ -267,7 +267,7 @@ def test_headers_of_a_call_and_of_a_hook_are_limited_together() -> None:
         def work() -> None: ...
 
         @contextmanager
-        def stamp(step: Step) -> Iterator[None]:
+        def stamp(step: HookStep) -> Iterator[None]:
             step.headers["b"] = "x" * 3000
             yield
 

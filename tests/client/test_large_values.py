@@ -6,12 +6,14 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from tests.grounds import url_of
+from tests.servers.buckets import running_bucket
 
 from tidemill import Context, Unique
 from tidemill.app import App
@@ -24,15 +26,23 @@ from tidemill.errors import BadSettings, BlobDamaged, PayloadTooLarge, ResultNot
 from tidemill.stores import blob_files, large_values
 
 LARGE = 300_000
-PLACES = ["memory", "sqlite", "postgres", "directory"]
+HUGE = 50 * 1024 * 1024
+PLACES = ["memory", "sqlite", "postgres", "directory", "bucket"]
 
 
 @pytest.fixture(params=PLACES)
-def large_app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
-    """An app on each store, and one whose large values are files."""
-    outside = request.param == "directory"
-    url = url_of("sqlite" if outside else request.param, tmp_path, request)
-    with App(url, migrate=True, blobs=f"file://{tmp_path}/blobs" if outside else None) as app:
+def large_app(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[App]:
+    """An app on each store, and apps whose large values are files of a directory or of a bucket."""
+    with ExitStack() as opened:
+        blobs = None
+        if request.param == "directory":
+            blobs = f"file://{tmp_path}/blobs"
+        elif request.param == "bucket":
+            blobs = opened.enter_context(running_bucket(monkeypatch))
+        url = url_of(request.param if blobs is None else "sqlite", tmp_path, request)
+        app = opened.enter_context(App(url, migrate=True, blobs=blobs))
 
         @app.task
         def repeat(text: str, times: int) -> str:
@@ -57,6 +67,16 @@ def test_a_large_result_round_trips(large_app: App) -> None:
     assert reference is not None
     expected = json.dumps("Zoë " * LARGE, ensure_ascii=False).encode()
     assert (reference.size, reference.sha256) == (len(expected), hashlib.sha256(expected).hexdigest())
+    assert len(job.row.result or "") < 400
+
+
+@pytest.mark.long
+def test_a_result_of_50_mib_round_trips(large_app: App) -> None:
+    job = large_app.bound_task("repeat").enqueue(text="0123456789abcdef", times=HUGE // 16)
+    large_app.testing().drain()
+    result = job.result()
+    assert len(result) == HUGE
+    assert result == "0123456789abcdef" * (HUGE // 16)
     assert len(job.row.result or "") < 400
 
 

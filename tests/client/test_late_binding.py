@@ -235,7 +235,7 @@ def test_configure_refuses_wrong_settings_and_changes_nothing() -> None:
     with App("memory://", name="shop") as app:
         with pytest.raises(BadSettings, match="unknown setting 'nam'"):
             app.configure(**wrong)
-        with pytest.raises(BadSettings, match="not both"):
+        with pytest.raises(BadSettings, match="both give the default store"):
             app.configure("memory://", stores={"default": "memory://"})
         with pytest.raises(BadSettings):
             app.configure("nonsense://x", name="other")
@@ -251,3 +251,10 @@ def test_configure_is_refused_while_the_app_is_in_use() -> None:
         create_api(app)
         with pytest.raises(UsageError, match="in use"):
             app.configure(name="shop")
+
+
+def test_an_app_takes_a_default_store_and_further_stores() -> None:
+    with App("memory://", stores={"reports": "memory://"}) as app:
+        assert (app.store_name, app.live_stores) == ("default", ("default", "reports"))
+    with pytest.raises(BadSettings, match=r"store and stores\['jobs'\] both give the default store"):
+        App("memory://", stores={"jobs": "memory://"})

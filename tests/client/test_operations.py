@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tidemill import App, PermanentError
+from tidemill import App, Every, PermanentError
 from tidemill.client.stats import snapshot
 from tidemill.client.stats.api import NAMED, StatsApi
 from tidemill.client.stats.reports import Report, document
@@ -212,7 +212,7 @@ def test_reports_are_restricted_to_the_current_tenant(shop: App) -> None:
 
 def test_the_overview_has_counts_depth_and_success_rate(shop: App) -> None:
     found = shop.stats.overview()
-    assert (found.ended, found.depth, found.success_rate, found.sampled) == (6, 1, 0.5, False)
+    assert (found.ended, found.depth, found.success_rate) == (6, 1, 0.5)
     assert found.counts == {"pending": 1}
 
 
@@ -231,11 +231,7 @@ def test_the_rate_of_the_overview_equals_the_last_full_bar_of_the_chart(shop: Ap
     assert (idle.completed_per_minute, idle.failed_per_minute, idle.ended) == (0, 0, 6)
 
 
-def test_alerts_count_every_ended_job_and_use_no_sample(shop: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    def sample(*_args: object, **_options: object) -> None:
-        raise AssertionError("an alert must not depend on a sample")
-
-    monkeypatch.setattr(Snapshot, "ended", sample)
+def test_alerts_and_health_count_every_ended_job(shop: App) -> None:
     found = {alert.code: alert.text for alert in shop.stats.alerts(Thresholds(failure_sample=1))}
     assert found["failure_rate"].startswith("3 of 6 jobs failed (50%) in the last hour")
     assert shop.stats.health().failed == 3
@@ -436,3 +432,38 @@ def test_metrics_report_recently_ended_jobs_by_task(shop: App) -> None:
     assert 'tidemill_recent_jobs{task="bad",outcome="failed"} 3' in lines
     assert 'tidemill_recent_jobs{task="good",outcome="completed"} 3' in lines
     assert 'tidemill_jobs{status="pending"} 1' in lines
+
+
+def test_metrics_add_up_all_ends_and_times_by_task(shop: App) -> None:
+    shop.store.fold_ends()
+    lines = shop.stats.metrics().splitlines()
+    assert 'tidemill_jobs_ended_total{task="bad",queue="default",status="failed"} 3' in lines
+    assert 'tidemill_jobs_ended_total{task="good",queue="mail",status="completed"} 3' in lines
+    assert 'tidemill_executions_total{task="good",status="succeeded"} 3' in lines
+    assert 'tidemill_jobs_retried_total{task="good"} 0' in lines
+    assert 'tidemill_job_run_seconds_bucket{task="good",le="+Inf"} 3' in lines
+    assert 'tidemill_job_wait_seconds_count{task="bad"} 3' in lines
+    assert 'tidemill_definitions{status="active"} 0' in lines
+
+
+def test_metrics_count_active_and_disabled_schedules(still: Still) -> None:
+    for key in ("one", "two"):
+        still.app.schedules.add(still.work, Every(timedelta(hours=1)), key)
+    still.app.schedules.pause("two")
+    lines = still.app.stats.metrics().splitlines()
+    assert 'tidemill_schedules{status="active"} 1' in lines
+    assert 'tidemill_schedules{status="disabled"} 1' in lines
+
+
+def test_openmetrics_names_the_trace_of_a_recent_job(still: Still) -> None:
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    still.work.using(headers={"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}).enqueue()
+    still.app.testing().drain()
+    lines = still.app.stats.metrics(openmetrics=True).splitlines()
+    assert lines[-1] == "# EOF"
+    assert "# TYPE tidemill_jobs_ended counter" in lines
+    (bucket,) = [line for line in lines if "tidemill_job_run_seconds_bucket" in line and "trace_id" in line]
+    assert bucket.startswith(
+        'tidemill_job_run_seconds_bucket{task="work",le="0.001"} 1 # {trace_id="' + trace + '"} 0 '
+    )
+    assert "trace_id" not in still.app.stats.metrics()

@@ -25,7 +25,9 @@ def test_an_output_of_the_wrong_type_fails_the_job(app: App) -> None:
         "Review(output=…): task draft returned a value that its annotation or JSON does not allow: result"
         in str(failed.value)
     )
-    assert "give what the task returns, or no output" in str(failed.value)
+    assert "; return a value that fits the annotation, or change the annotation, or give no output" in str(
+        failed.value
+    )
 
 
 def test_an_output_of_the_right_type_and_no_output_are_accepted(app: App) -> None:

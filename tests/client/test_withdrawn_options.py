@@ -11,7 +11,7 @@ from tidemill import App, Every
 from tidemill.errors import BadSchedule, BadSettings
 
 TIER = r"tier: a job has no tier of its own; give it to an archive policy: App\(retention=\[ArchivePolicy\("
-NOTIFICATIONS = "notifications: Tidemill sends no notifications yet; subscribe to events in code"
+NOTIFICATIONS = "notifications: a job has none of its own; give them to its definition"
 
 
 @pytest.fixture
@@ -37,9 +37,17 @@ def test_a_tier_is_refused_wherever_options_are_given(app: App) -> None:
     assert not app.definitions.list()
 
 
-def test_notifications_of_a_definition_are_refused(app: App) -> None:
-    with pytest.raises(BadSchedule, match=NOTIFICATIONS):
+def test_notifications_belong_to_a_definition_and_name_channels_of_the_app(app: App) -> None:
+    with pytest.raises(BadSettings, match=NOTIFICATIONS):
+        app.recipe(notifications={"failed": ["ops"]})  # type: ignore[call-arg]
+    with pytest.raises(BadSchedule, match="notifications: there is no channel 'ops'"):
         app.definitions.save("d", "send", args={"to": "ann"}, notifications={"failed": ["ops"]})
+    app.configure(
+        smtp="smtp://mail.example.com?from=jobs@example.com", notify={"ops": "mailto:ops@example.com"}
+    )
+    made = app.definitions.save("d", "send", args={"to": "ann"}, notifications={"failed": "ops"})
+    assert made.notifications == {"failed": ["ops"]}
+    assert app.definitions.save("d", notifications={}).notifications == {}
 
 
 @pytest.mark.parametrize("option", ["scope", "timezone", "overlap", "jitter"])
@@ -54,7 +62,9 @@ def test_an_unknown_option_of_a_definition_is_refused_with_the_known_ones(app: A
     with pytest.raises(BadSchedule) as refused:
         app.definitions.save("d", "send", args={"to": "ann"}, colour="red")
     known = str(refused.value).partition("there are ")[2]
-    assert known.startswith("args, name, owner, max_concurrent, on_busy, queue, priority, timeout, retry")
+    assert known.startswith(
+        "args, name, owner, notifications, max_concurrent, on_busy, queue, priority, timeout, retry"
+    )
     assert "trigger" not in str(refused.value)
 
 

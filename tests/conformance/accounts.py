@@ -82,6 +82,9 @@ class Accounts:
             reason = self.asked.pop(claim.id, None)
             if reason is not None and transition.state in BACK:
                 self.stopped[claim.id] = reason
+            elif transition.execution is ExecutionState.SUSPENDED and transition.state not in ENDED:
+                self.spent[claim.id].clear()
+                self.crashes[claim.id] = 0
             elif transition.refund and transition.state not in ENDED:
                 self.spent[claim.id].remove(claim.token)
 

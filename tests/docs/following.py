@@ -99,7 +99,7 @@ class Reader:
     def __init__(self, folder: Path, programs: Path, environment: Mapping[str, str] | None = None) -> None:
         self._folder = folder
         self._environment = {**(os.environ if environment is None else environment), "COLUMNS": "120"}
-        for name in ("TIDEMILL_APP", "TIDEMILL_STORE", "FORCE_COLOR"):
+        for name in ("TIDEMILL_APP", "TIDEMILL_STORE", "FORCE_COLOR", "PYTEST_ADDOPTS"):
             self._environment.pop(name, None)
         self._environment["PATH"] = f"{programs}{os.pathsep}{self._environment.get('PATH', '')}"
         # files change within a second, which cached bytecode would miss

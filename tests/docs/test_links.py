@@ -67,3 +67,10 @@ def test_every_page_is_in_the_navigation() -> None:
     )
     pages = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
     assert pages == named
+
+
+def test_the_links_of_the_index_for_assistants_lead_to_pages() -> None:
+    index = ROOT / "docs" / "llms.txt"
+    links = re.findall(r"\]\(([^)]+)\)", index.read_text("utf-8"))
+    assert len(links) > 20
+    assert [link for link in links if not (index.parent / link).is_file()] == []

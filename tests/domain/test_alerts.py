@@ -10,6 +10,7 @@ import pytest
 from tidemill.domain.alerts import (
     Alert,
     AlertInput,
+    FlowFact,
     LeaderFact,
     LostWorker,
     QueueFact,
@@ -155,3 +156,24 @@ def test_an_unknown_setting_raises_an_alert_with_the_known_ones() -> None:
 def test_explicit_thresholds_override_settings() -> None:
     mine = Thresholds(queue_depth=7)
     assert read_thresholds({"alerts.queue_depth": 5, "alerts.x": 1}, mine) == (mine, [])
+
+
+def test_a_flow_without_progress_is_reported() -> None:
+    (alert,) = alerts(replace(NORMAL, stalled=(FlowFact("01a1", "import", ago(3_600)),)), LIMITS)
+    assert (alert.code, alert.subject, alert.value, alert.threshold) == (
+        "stalled_flow",
+        "import",
+        3_600,
+        3_600,
+    )
+    assert "tidemill flows show 01a1" in alert.text
+
+
+@pytest.mark.parametrize(("age", "raised"), [(60, False), (61, True)])
+def test_jobs_that_should_have_been_skipped_are_reported(age: int, raised: bool) -> None:
+    assert codes(replace(NORMAL, unreachable=2, unreachable_at=ago(age))) == ["late_cascade"] * raised
+
+
+@pytest.mark.parametrize(("age", "raised"), [(86_400, False), (86_401, True)])
+def test_signals_that_no_job_takes_are_reported_after_a_day(age: int, raised: bool) -> None:
+    assert codes(replace(NORMAL, unread=1, unread_at=ago(age))) == ["unread_signals"] * raised

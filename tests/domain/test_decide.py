@@ -209,7 +209,7 @@ def test_the_crash_cap_ends_a_job(cap: int, crashes: int, dead: bool) -> None:
 
 
 def test_the_retry_delay_depends_on_attempt_and_jitter() -> None:
-    policy = Policy(retry=Exponential(max_attempts=9, initial=10 * SECOND, jitter=0.5))
+    policy = Policy(retry=Exponential(max_attempts=9, wait=10 * SECOND, jitter=0.5))
     waits = [
         decide(a_claim(attempt=n, max_attempts=9), Failed(BOOM), policy, NOW, 0.0).delay for n in (1, 2, 3)
     ]

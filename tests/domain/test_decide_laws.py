@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -269,15 +270,31 @@ def test_every_action_has_a_row() -> None:
     assert set(ACTIONS) == set(Action)
 
 
+EVENTS = {
+    Action.CANCEL: "job.cancelled",
+    Action.EXPIRE: "job.cancelled",
+    Action.RETRY: "job.retried",
+    Action.APPROVE: "job.approved",
+    Action.REJECT: "job.rejected",
+    Action.RERUN: "job.rerun",
+    Action.WAKE: "job.woken",
+    Action.RUN_NOW: "job.run_now",
+    Action.RESCHEDULE: "job.rescheduled",
+}
+"""The event that each action publishes."""
+
+
 @pytest.mark.parametrize(("action", "state"), list(itertools.product(Action, JobState)))
 def test_an_action_is_allowed_from_its_states_only(action: Action, state: JobState) -> None:
     befores, after = ACTIONS[action]
     assert expected(action) == befores
     if state in befores:
         restart = action in (Action.RETRY, Action.RERUN)
-        assert move(a_job(state), action) == Move(
-            ID, "default", frozenset(befores), after, action.value, restart=restart
+        change = Move(
+            ID, "default", frozenset(befores), after, action.value, restart=restart, event=EVENTS[action]
         )
+        assert move(a_job(state), action) == change
+        assert move(a_job(state), action, by="ada") == replace(change, by="ada")
         assert after in TRANSITIONS[state]
         return
     with pytest.raises(IllegalTransition) as caught:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,6 +20,8 @@ from tidemill.domain.retry import (
     Linear,
     NoRetry,
     RetryPolicy,
+    policy_from_data,
+    policy_to_data,
     preset,
 )
 from tidemill.errors import BadSettings
@@ -148,7 +151,7 @@ def test_an_attempt_before_the_first_counts_as_the_first(attempt: int) -> None:
         (lambda: Exponential(jitter=math.nan), "Exponential: jitter is nan; give a share between 0 and 1"),
         (lambda: Fixed(jitter=-0.1), "Fixed: jitter is -0.1; give a share between 0 and 1"),
         (lambda: Fixed(wait=timedelta(-1)), "Fixed: a wait is negative; give durations of zero or more"),
-        (lambda: Linear(initial=timedelta(-1)), "Linear: a wait is negative; give durations of zero or more"),
+        (lambda: Linear(wait=timedelta(-1)), "Linear: a wait is negative; give durations of zero or more"),
         (
             lambda: Immediate(cap=timedelta(-1)),
             "Immediate: a wait is negative; give durations of zero or more",
@@ -169,3 +172,23 @@ def test_a_nan_factor_is_refused() -> None:
 
 def test_the_cap_applies_to_the_longest_delay() -> None:
     assert Fixed(wait=timedelta.max, jitter=0.5, cap=YEAR).delay(1, 0.9) == YEAR
+
+
+@pytest.mark.parametrize("policy", [Linear, Exponential])
+def test_the_former_name_of_the_first_delay_still_works(policy: Any) -> None:
+    assert policy(initial="30s") == policy(wait="30s")
+    with pytest.raises(TypeError, match="wait and initial are the same option"):
+        policy(wait="30s", initial="30s")
+
+
+@pytest.mark.parametrize("policy", [Fixed(wait="7s"), Linear(wait="7s"), Exponential(wait="7s")])
+def test_every_policy_names_its_first_delay_alike(policy: Any) -> None:
+    assert policy.wait == timedelta(seconds=7)
+    assert policy_from_data(policy_to_data(policy) or {}) == policy
+
+
+@pytest.mark.parametrize("kind", ["linear", "exponential"])
+def test_workers_of_earlier_releases_can_read_stored_policies(kind: str) -> None:
+    policy = policy_from_data({"kind": kind, "max_attempts": 2, "initial": 9})
+    assert policy_to_data(policy) is not None
+    assert (policy_to_data(policy) or {})["initial"] == 9

@@ -33,12 +33,12 @@ def test_only_a_scheduled_job_can_be_rescheduled() -> None:
 
 
 @pytest.mark.parametrize("state", sorted(ENDED))
-def test_an_ended_job_is_reopened_only_as_pending(state: JobState) -> None:
-    assert TRANSITIONS[state] <= {S.PENDING}
+def test_an_ended_job_is_reopened_only_as_pending_or_waiting(state: JobState) -> None:
+    assert TRANSITIONS[state] <= {S.PENDING, S.WAITING}
 
 
-def test_a_completed_job_is_never_reopened() -> None:
-    assert TRANSITIONS[S.COMPLETED] == frozenset()
+def test_a_completed_job_is_reopened_like_any_ended_one_when_its_flow_is_retried() -> None:
+    assert TRANSITIONS[S.COMPLETED] == {S.PENDING, S.WAITING}
 
 
 def test_every_state_can_be_reached_from_enqueue() -> None:
@@ -63,16 +63,22 @@ def test_only_a_pending_or_claimed_job_can_start() -> None:
     assert {before for before, after in TRANSITIONS.items() if S.RUNNING in after} == {S.PENDING, S.CLAIMED}
 
 
-def test_only_running_or_reviewed_jobs_can_complete() -> None:
+def test_only_running_reviewed_and_skipped_jobs_can_complete() -> None:
     assert {before for before, after in TRANSITIONS.items() if S.COMPLETED in after} == {
         S.RUNNING,
         S.REVIEW_NEEDED,
+        S.PENDING,
+        S.SCHEDULED,
+        S.WAITING,
     }
 
 
-def test_only_a_running_job_times_out_or_suspends() -> None:
-    for state in (S.TIMED_OUT, S.WAITING):
-        assert {before for before, after in TRANSITIONS.items() if state in after} == {S.RUNNING}
+def test_only_a_running_job_times_out() -> None:
+    assert {before for before, after in TRANSITIONS.items() if S.TIMED_OUT in after} == {S.RUNNING}
+
+
+def test_only_running_and_ended_jobs_begin_to_wait() -> None:
+    assert {before for before, after in TRANSITIONS.items() if S.WAITING in after} == {S.RUNNING, *ENDED}
 
 
 def test_a_running_job_can_reach_every_state_but_claimed() -> None:
@@ -93,7 +99,7 @@ def test_live_states_are_held_parked_or_initial() -> None:
 def test_allowed_reads_the_table() -> None:
     assert allowed(S.PENDING, S.CLAIMED)
     assert not allowed(S.CLAIMED, S.WAITING)
-    assert not allowed(S.COMPLETED, S.PENDING)
+    assert not allowed(S.COMPLETED, S.CLAIMED)
 
 
 @pytest.mark.parametrize("kind", [JobState, ExecutionState])

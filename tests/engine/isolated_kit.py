@@ -19,6 +19,7 @@ from tidemill.engine.context import Outlet
 from tidemill.engine.executors.processes import ProcessExecutor
 from tidemill.engine.runner.execution import ExecutionEnd
 from tidemill.ids import new_id
+from tidemill.tasks.confinement import Confinement
 
 APP = "tests.engine.isolated_app:app"
 LONG = 60.0
@@ -55,12 +56,14 @@ class Lane(ProcessExecutor):
         outlet: Outlet | None = None,
         timeout: float | None = None,
         details: Details = NO_DETAILS,
+        confinement: Confinement | None = None,
+        id: UUID | None = None,
         **args: Any,
     ) -> Pending:
-        pending = Pending(new_id())
+        pending = Pending(id or new_id())
         span = None if timeout is None else timedelta(seconds=timeout)
         claim = a_claim(json.dumps(args))._replace(task=task, id=pending.id, timeout=span, token=7)
-        self.submit(claim, details, outlet or Notes(), span, pending.told)
+        self.submit(claim, details, outlet or Notes(), span, pending.told, confinement=confinement)
         return pending
 
     def run(self, task: str, **given: Any) -> ExecutionEnd:

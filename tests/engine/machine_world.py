@@ -52,7 +52,7 @@ class Actor:
 
 @dataclass(eq=False)
 class World:
-    """The worker, its store, and what has happened."""
+    """The worker, its store, and its history."""
 
     threads: int = 2
     now: float = 0.0

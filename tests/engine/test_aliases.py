@@ -62,7 +62,8 @@ def test_a_worker_claims_jobs_of_the_older_name(harness: Harness) -> None:
     with harness.worker():
         eventually(lambda: harness.state(job.id) is S.COMPLETED)
         (worker,) = [row for row in harness.line.real.workers() if row.pid]
-        assert worker.tasks == ("send_email", "send_mail")
+        own = [name for name in worker.tasks or () if not name.startswith("tidemill.")]
+        assert own == ["send_email", "send_mail"]
 
 
 @pytest.mark.parametrize("paused", ["send_mail", "send_email"])

@@ -20,7 +20,7 @@ from tidemill.clock import ManualClock
 from tidemill.domain.job import JobRow
 from tidemill.errors import BadSettings, JobFailed, UsageError
 from tidemill.tasks.events import Event
-from tidemill.tasks.middleware import Step
+from tidemill.tasks.middleware import HookStep
 
 note: ContextVar[str] = ContextVar("note", default="nothing")
 
@@ -250,7 +250,7 @@ def test_a_context_manager_may_swallow_an_exception(managers: int) -> None:
 # Refused at declaration ------------------------------------------------------------------------------------------------
 
 
-def plain_middleware(step: Step, proceed: Callable[[], Any]) -> Any:
+def plain_middleware(step: HookStep, proceed: Callable[[], Any]) -> Any:
     return proceed()
 
 
@@ -308,7 +308,7 @@ def test_a_middleware_that_does_not_return_is_named_in_the_error() -> None:
     with App("memory://") as app:
 
         @app.middleware(only="enqueue")
-        def forgets(step: Step, proceed: Callable[[], Any]) -> None:
+        def forgets(step: HookStep, proceed: Callable[[], Any]) -> None:
             proceed()
 
         @app.task

@@ -38,9 +38,11 @@ re.match(r"(a+)+$", "a" * 64 + "b")
 def dies_with_its_parent(tie: str, folder: Path) -> tuple[int, int]:
     words = [sys.executable, "-c", PARENT, CHILD.format(tie=tie), str(folder)]
     with subprocess.Popen(words) as parent:
-        child, other = marked(folder / "child"), marked(folder / "other")
-        assert is_alive(child)
-        parent.kill()
+        try:
+            child, other = marked(folder / "child"), marked(folder / "other")
+            assert is_alive(child)
+        finally:
+            parent.kill()
     until(lambda: not is_alive(child), 2)
     return child, other
 

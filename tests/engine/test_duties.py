@@ -184,7 +184,12 @@ def test_each_job_follows_its_own_policy_and_details_are_read_once(harness: Harn
     claim(harness.memory, worker)
     harness.heard()
     harness.reclaim(policy_of).now([worker])
-    assert harness.heard() == {"ready:default", "scheduled", "ended"}  # one topic for each kind of end
+    assert harness.heard() == {
+        "ready:default",
+        "scheduled",
+        "ended",
+        "cascade",
+    }  # one topic for each kind of end
     assert set(seen) == set(ids)
     assert [found.state for found in the_jobs(harness.memory, ids)] == [
         *[JobState.PENDING] * 5,
@@ -353,10 +358,15 @@ def test_the_default_duties_include_retention_only_on_request(harness: Harness) 
     assert sorted(names) == [
         "blobs",
         "cancel_expired",
+        "cascade",
         "expire",
         "fire",
+        "fold",
         "promote",
+        "react",
+        "receivers",
         "reclaim",
+        "recount",
         "sweep",
         "wake",
     ]

@@ -20,7 +20,7 @@ from tidemill.engine.context import Context, current
 from tidemill.errors import PermanentError, Retry, Review, UsageError
 from tidemill.tasks.ambient import current_job, current_tenant
 from tidemill.tasks.hooks import Hooks
-from tidemill.tasks.middleware import Step
+from tidemill.tasks.middleware import HookStep
 from tidemill.tasks.task import Task
 
 _leak: ContextVar[str] = ContextVar("leak", default="clean")
@@ -267,7 +267,7 @@ def test_a_task_class_whose_constructor_fails_is_a_failed_execution(world: World
 def test_middleware_wraps_the_execution(world: World) -> None:
     told: list[object] = []
 
-    def outer(step: Step, proceed: Callable[[], Any]) -> Any:
+    def outer(step: HookStep, proceed: Callable[[], Any]) -> Any:
         told.append((step.kind, step.task, step.tenant))
         answer = proceed()
         told.append(answer)

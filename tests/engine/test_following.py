@@ -19,7 +19,7 @@ from tests.engine.harness import PATIENCE, STORES, Harness, Place, a_place, open
 from tidemill import Context, Fixed, PermanentError, Snooze
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.states import JobState
-from tidemill.tasks.middleware import Step
+from tidemill.tasks.middleware import HookStep
 
 S = JobState
 AT_ONCE = Fixed(wait=timedelta(0), max_attempts=3)
@@ -243,7 +243,7 @@ def test_middleware_sees_the_call_and_events_follow_once_the_job_is_written(harn
     seen: list[str] = []
 
     @harness.app.middleware(only="enqueue")
-    def noted(step: Step, proceed: Any) -> Any:
+    def noted(step: HookStep, proceed: Any) -> Any:
         seen.append(f"enqueue {step.task}")
         return proceed()
 
@@ -322,3 +322,32 @@ def test_a_tick_and_the_test_runner_write_following_jobs_too(harness: Harness) -
     parent.enqueue(n=2)
     assert harness.app.tick(10.0, children=0).processed == 2
     assert [each.state for each in stored(harness, "following")] == [S.COMPLETED] * 2
+
+
+# Refused additions -----------------------------------------------------------------------------------------------------
+
+
+def test_a_refused_wait_fails_its_own_job_alone(harness: Harness) -> None:
+    runs: Counter[int] = Counter()
+    other: dict[int, Any] = {}
+
+    @harness.app.task
+    async def plain(n: int) -> None:
+        runs[n] += 1
+
+    @harness.app.task(retry=AT_ONCE)
+    async def waits(ctx: Context, n: int) -> None:
+        await ctx.ajoin(other[n])
+
+    pair = waits.enqueue_many([{"n": 0}, {"n": 1}])
+    other[0], other[1] = pair[1], pair[0]
+    jobs = plain.enqueue_many([{"n": n} for n in range(20)])
+    with harness.runner(concurrency=30) as runner:
+        rows = harness.ends(*jobs, *pair)
+        assert runner.wait_empty(PATIENCE)
+    assert [row.state for row in rows[:20]] == [S.COMPLETED] * 20
+    assert set(runs.values()) == {1}
+    errors = {row.error.type: row.error.message for row in rows[20:] if row.error is not None}
+    # The store refuses the second wait of the circle; the first job then waits for one that has failed.
+    assert {row.state for row in rows[20:]} == {S.FAILED, S.DEAD_LETTERED}
+    assert "which waits for it" in errors["UnwritableEnd"]

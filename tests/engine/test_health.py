@@ -92,6 +92,8 @@ def test_the_metrics_of_a_worker_are_in_prometheus_text_format(
         "tidemill_worker_claimed_jobs_total 0",
         'tidemill_worker_contention_total{kind="busy"} 0',
         'tidemill_worker_contention_total{kind="lost"} 0',
+        "tidemill_steps_total 0",
+        "tidemill_suspensions_total 0",
     ]
 
 

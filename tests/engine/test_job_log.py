@@ -67,6 +67,7 @@ def test_every_failed_attempt_is_logged_with_its_traceback(
         "queue": "default",
         "tenant": "default",
         "correlation_id": job.correlation_id,
+        "trace_id": None,
     }
 
 

@@ -224,14 +224,14 @@ def test_a_worker_abandoned_while_it_reads_job_details_starts_no_job(small: Harn
     async def work() -> None:
         ran.append(1)
 
-    small.line.refuse("get", times=1e9)
+    small.line.refuse("job_starts", times=1e9)
     with small.runner() as runner:
         job = work.using(tags=["detailed"]).enqueue()
         small.becomes(job, S.RUNNING)
         runner.abandon()
-        asked = small.line.calls_of("get")
+        asked = small.line.calls_of("job_starts")
         threading.Event().wait(0.2)
-        assert small.line.calls_of("get") == asked
+        assert small.line.calls_of("job_starts") == asked
     assert ran == []
 
 
@@ -240,7 +240,7 @@ def test_job_details_are_read_as_soon_as_the_store_answers(small: Harness) -> No
     async def work(ctx: Context) -> list[str]:
         return list(ctx.job.details.tags)
 
-    small.line.refuse("get", times=2)
+    small.line.refuse("job_starts", times=2)
     with small.runner():
         assert work.using(tags=["blue"]).enqueue().result(PATIENCE) == ["blue"]
 

@@ -25,7 +25,7 @@ from tidemill.engine.frames_hooks import EVENTS, JOBS, TEXT, apply_to_data, enqu
 from tidemill.engine.runner.hook_server import HookServer
 from tidemill.engine.supervisor.runner_hooks import RunnerHooks
 from tidemill.tasks.events import Event
-from tidemill.tasks.middleware import Step
+from tidemill.tasks.middleware import HookStep
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SHORT = 0.8  # more than a duty waits at once
@@ -170,7 +170,7 @@ def test_hooks_in_a_runner_change_the_jobs_of_fires(app: App, site: Site) -> Non
     threads: list[str] = []
 
     @contextmanager
-    def stamp(step: Step) -> Iterator[None]:
+    def stamp(step: HookStep) -> Iterator[None]:
         step.headers["trace"] = f"of {step.task}"
         threads.append(threading.current_thread().name)
         yield
@@ -185,15 +185,15 @@ def test_hooks_in_a_runner_change_the_jobs_of_fires(app: App, site: Site) -> Non
     assert threads == ["tidemill-fire-hooks"] * 2
 
 
-def raises(error: BaseException) -> Callable[[Step, Callable[[], Any]], Any]:
-    def hook(_step: Step, _proceed: Callable[[], Any]) -> Any:
+def raises(error: BaseException) -> Callable[[HookStep, Callable[[], Any]], Any]:
+    def hook(_step: HookStep, _proceed: Callable[[], Any]) -> Any:
         raise error
 
     return hook
 
 
-def replaces(**values: Any) -> Callable[[Step, Callable[[], Any]], Any]:
-    def hook(step: Step, proceed: Callable[[], Any]) -> Any:
+def replaces(**values: Any) -> Callable[[HookStep, Callable[[], Any]], Any]:
+    def hook(step: HookStep, proceed: Callable[[], Any]) -> Any:
         step.jobs = [job._replace(**values) for job in step.jobs]
         return proceed()
 
@@ -213,7 +213,7 @@ def replaces(**values: Any) -> Callable[[Step, Callable[[], Any]], Any]:
         (lambda _step, _proceed: None, "must return what proceed() returns"),
     ],
 )
-def test_a_hook_that_fails_refuses_one_fire_and_the_runner_goes_on(
+def test_a_hook_that_fails_refuses_one_fire_and_the_runner_continues(
     app: App, site: Site, hook: Any, words: str
 ) -> None:
     app.middleware(only="enqueue")(lambda step, proceed: hook(step, proceed) if bad else proceed())
@@ -326,7 +326,7 @@ def test_many_missed_fires_of_one_schedule_pass_the_hooks_in_parts(app: App, sit
     parts: list[int] = []
 
     @app.middleware(only="enqueue")
-    def tagged(step: Step, proceed: Callable[[], Any]) -> Any:
+    def tagged(step: HookStep, proceed: Callable[[], Any]) -> Any:
         parts.append(len(step.jobs))
         step.jobs = [job._replace(priority=9) for job in step.jobs]
         return proceed()

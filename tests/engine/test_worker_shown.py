@@ -16,8 +16,9 @@ from tests.engine.harness import PATIENCE, STORES, Harness, Place, a_place, open
 
 from tidemill import Context, Fixed
 from tidemill.domain.states import JobState
+from tidemill.engine.exchange import finisher
 from tidemill.errors import JobCancelled
-from tidemill.tasks.middleware import Step
+from tidemill.tasks.middleware import HookStep
 
 S = JobState
 
@@ -57,6 +58,30 @@ def test_buffered_jobs_are_claimed_and_executing_jobs_are_running(harness: Harne
     assert all(harness.row(job).started_at for job in jobs)
 
 
+@pytest.mark.parametrize("buffered", [False, True])
+def test_the_start_that_was_shown_while_a_job_ran_stays_after_its_end(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch, *, buffered: bool
+) -> None:
+    # Jobs that run for a shorter time may still be recorded with the more exact start of the worker.
+    monkeypatch.setattr(finisher, "SEEN", 0.0)
+    gate = threading.Event()
+
+    @harness.app.task
+    async def work(wait: bool) -> None:
+        if wait:
+            await open_gate(gate)
+
+    quick = [work.enqueue(wait=False) for _ in range(20)]
+    with harness.worker(concurrency=2, buffer=20 if buffered else 0):
+        harness.ends(*quick)
+        jobs = work.enqueue_many([{"wait": True} for _ in range(4 if buffered else 2)])
+        eventually(lambda: Counter(map(harness.state, jobs))[S.RUNNING] == 2)
+        shown = {job.id: harness.row(job).started_at for job in jobs if harness.state(job) is S.RUNNING}
+        gate.set()
+        harness.ends(*jobs)
+    assert {job.id: harness.row(job).started_at for job in jobs if job.id in shown} == shown
+
+
 def test_start_and_end_events_are_published_in_order(harness: Harness) -> None:
     told: list[tuple[str, object, str | None]] = []
     harness.app.events.subscribe("job.*", lambda event: told.append((event.name, event.job_id, event.state)))
@@ -88,7 +113,7 @@ def test_a_coroutine_middleware_wraps_every_execution(small: Harness) -> None:
     seen: list[str] = []
 
     @small.app.middleware(only="execute")
-    async def noted(step: Step, proceed: Callable[[], Awaitable[Any]]) -> Any:
+    async def noted(step: HookStep, proceed: Callable[[], Awaitable[Any]]) -> Any:
         answer = await proceed()
         seen.append(f"{step.kind} {step.task} {answer}")
         return answer

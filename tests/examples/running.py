@@ -15,12 +15,12 @@ STORES = [
 ]
 
 
-def said_by(example: Path, kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
+def said_by(example: Path, kind: str, folder: Path, request: pytest.FixtureRequest, *words: str) -> str:
     """The output of the example on a store of this kind. Warnings are errors."""
     urls = {"memory": "memory://", "sqlite": f"sqlite:///{folder}/jobs.db"}
     url = urls.get(kind) or request.getfixturevalue("fresh_postgres_url")
     done = subprocess.run(
-        [sys.executable, "-W", "error", str(example), url],
+        [sys.executable, "-W", "error", str(example), url, *words],
         capture_output=True,
         text=True,
         timeout=120,

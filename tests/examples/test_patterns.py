@@ -41,6 +41,11 @@ SAID = {
         "  warning sections  lines without a heading",
         "review_needed: is this CV right?",
     ],
+    "document_approval": [
+        "Decision for editors: report.txt has 2 remarks. Publish it?",
+        "https://docs.example/report?words=4",
+        "memo.txt: not published",
+    ],
     "tenants_report": [
         "acme/reports/2026-01.txt: figures of acme",
         "bolt/reports/2026-02.txt: figures of bolt",

@@ -23,10 +23,11 @@ from tests.faults.artifacts import keep
 from tests.faults.chaos_run import Chaos, Say
 from tests.faults.cluster import Cluster, open_cluster
 from tests.faults.disk import in_own_namespace
+from tests.faults.flow_invariants import FLOW_INVARIANTS
 from tests.faults.invariants import Finding
 from tests.faults.invariants_more import INVARIANTS
 from tests.faults.kit import Stuck, clock
-from tests.faults.mutations import MUTATIONS
+from tests.faults.mutations import CODE_MUTATIONS, MUTATIONS
 from tests.faults.phase_list import PHASES, phases_for
 from tests.faults.phases import PROMISES, run_phase
 from tests.faults.protections import SWITCHES
@@ -45,7 +46,7 @@ def table(findings: dict[str, Finding]) -> list[str]:
     """Format the verdict: one line per invariant, with its first violations."""
     lines = []
     for name, (checked, broken) in findings.items():
-        words = LIVELY.get(name) or PROMISES.get(name) or INVARIANTS[name][0]
+        words = LIVELY.get(name) or PROMISES.get(name) or (INVARIANTS | FLOW_INVARIANTS)[name][0]
         verdict = f"BROKEN {len(broken)}" if broken else "ok"
         lines.append(f"  {name:<4} {verdict:<10} {checked:>8,}  {words}")
         lines += [f"         {violation}" for violation in broken[:3]]
@@ -161,9 +162,9 @@ def main() -> int:
     )
     parser.add_argument(
         "--wrong",
-        choices=tuple(MUTATIONS),
+        choices=(*MUTATIONS, *CODE_MUTATIONS),
         default="",
-        help="remove this guard from the SQL; the run must fail",
+        help="remove this guard; the run must fail",
     )
     parser.add_argument(
         "--without", choices=tuple(SWITCHES), default="", help="switch this protection off; the run must fail"

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from typing import Any
 
+from tests.faults.flow_tasks import declare
 from tests.faults.ledger import BEGIN, END, TICK, note
 from tests.faults.mutations import apply_mutation, own_clock
 from tests.faults.protections import switch_off
@@ -147,6 +148,7 @@ class ChaosApp:
         for target, options in _TASKS:
             bound = self.app.task(**options)(target)
             self.tasks[bound.name] = bound
+        self.tasks |= declare(self.app)
 
 
 if STORE in os.environ:

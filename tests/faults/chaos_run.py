@@ -16,6 +16,8 @@ from typing import Any
 
 from tests.faults.cluster import Cluster
 from tests.faults.evidence import gather
+from tests.faults.flow_invariants import FLOW_INVARIANTS, gather_flows, judge_flows
+from tests.faults.flow_load import FlowLoad
 from tests.faults.invariants import Finding
 from tests.faults.invariants_more import judge
 from tests.faults.kit import OPEN, Stuck, clock, pause, until
@@ -58,6 +60,7 @@ class Chaos:
         self._nemesis = Nemesis(cluster, Random(random.random()), only)
         self._producers = Producers(self._producing, cluster.producers_url, cluster.ledger, random)
         self._operator = Operator(cluster.chaos_app, cluster.ledger, random)
+        self._flows = FlowLoad(self._producing, random)
         self._sampler = Sampler(cluster.url)
         self._pause = Random(random.random())
         self._began = clock.monotonic()
@@ -75,9 +78,10 @@ class Chaos:
             made = [(plan, self._declare(plan)) for plan in _PLANS]
             self._began = clock.monotonic()
             with self._sampler:
-                with self._producers, self._operator:
+                with self._producers, self._operator, self._flows:
                     self._with_progress(lambda: self._strike(seconds))
                     self._operator.close()
+                    self._flows.close()
                     self._nemesis.heal()
                 healed = clock.monotonic()
                 until_at = self._with_progress(lambda: self._settle([schedule for _, schedule in made]))
@@ -85,11 +89,16 @@ class Chaos:
             self._cluster.stop_all()
         finally:
             self._producing.app.close()
+        flows = gather_flows(self._cluster, self._flows)
         evidence = gather(
-            self._cluster, self._operator, self._sampler.seen, [(*item, until_at) for item in made]
+            self._cluster,
+            self._operator,
+            self._sampler.seen,
+            [(*item, until_at) for item in made],
+            apart=flows.jobs.keys(),
         )
-        findings = judge(evidence)
-        for name in NEEDED:
+        findings = judge(evidence) | judge_flows(flows)
+        for name in (*NEEDED, *FLOW_INVARIANTS):
             if not findings[name].checked:
                 findings[name] = Finding(0, [*findings[name].broken, "nothing was checked"])
         findings["L0"] = Finding(self._cluster.started, self._cluster.unexpected_exits)
@@ -101,6 +110,8 @@ class Chaos:
             "states": _counted(job.state for job in evidence.jobs.values()),
             "execution_states": _counted(one.state for own in evidence.executions.values() for one in own),
             "run_twice": sum(len({line.token for line in lines}) > 1 for lines in evidence.by_job.values()),
+            "flows": dict(self._flows.started),
+            "flow_jobs": len(flows.jobs),
             "faults": dict(self._nemesis.dealt),
             "spared": dict(self._nemesis.spared),
             "wrong_clocks": self._cluster.skewed,
@@ -157,6 +168,7 @@ class Chaos:
     def _settle(self, made: Sequence[Schedule]) -> datetime:
         """Wait until schedules have caught up, pause them, and wait for the last job; return the time of the pause."""
         self._try(self._operator.resume_all, "every queue is resumed", 60)
+        self._flows.drain()
         self._wait(
             lambda: all(slot.current.readies() for slot in self._cluster.slots), "every worker is ready", 120
         )

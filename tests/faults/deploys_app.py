@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
+from typing import Annotated
+
+from pydantic import Field
 
 from tidemill import App, Every
 
@@ -25,6 +28,22 @@ CALLS = {
 }
 """Jobs that each version enqueues: task and arguments."""
 
+ROLLING_CALLS = {
+    1: (
+        ("collect", '{"number":1}'),
+        ("crop", '{"path":"a","width":3}'),
+        ("convert", '{"path":"a","quality":7}'),
+        ("send_mail", '{"to":"ann"}'),
+    ),
+    2: (
+        ("collect", '{"number":1,"region":"eu"}'),
+        ("crop", '{"path":"a","size":3}'),
+        ("convert", '{"path":"a"}'),
+        ("send_email", '{"to":"ann"}'),
+    ),
+}
+"""Jobs with an added, a renamed and a removed argument, and of a renamed task, which version 2 can all read."""
+
 version = int(os.environ.get(VERSION, "1"))
 app = App(os.environ.get(STORE), name="deploys", release=os.environ.get(RELEASE))
 
@@ -45,6 +64,14 @@ if version == 1:
         return path * size
 
     @app.task
+    def crop(path: str, width: int) -> str:
+        return path * width
+
+    @app.task
+    def convert(path: str, quality: int) -> str:
+        return path * quality
+
+    @app.task
     def send_mail(to: str) -> str:
         return to
 
@@ -56,6 +83,14 @@ else:
 
     @app.task(name="resize")
     def resize_to_fit(path: str) -> str:
+        return path
+
+    @app.task(name="crop")
+    def crop_to_size(path: str, size: Annotated[int, Field(alias="width")]) -> str:
+        return path * size
+
+    @app.task(name="convert", extra="ignore")
+    def convert_always(path: str) -> str:
         return path
 
     @app.task(aliases=["send_mail"])

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -100,14 +100,15 @@ def gather(
     operator: Operator,
     seen: Observations,
     timetables: list[tuple[Plan, Schedule, datetime]],
+    apart: Collection[UUID] = (),
 ) -> Evidence:
-    """Collect all evidence."""
+    """Collect all evidence, except about jobs with checks of their own."""
     store = cluster.chaos_app.app.store
     jobs: dict[UUID, JobRow] = {}
     after: str | None = None
     while True:
         page = store.jobs(JobFilter(ALL_TENANTS), sort=Sort.OLDEST, limit=1000, after=after)
-        jobs |= {job.id: job for job in page.items}
+        jobs |= {job.id: job for job in page.items if job.id not in apart}
         if (after := page.next) is None:
             break
     ids = list(jobs)
@@ -117,6 +118,7 @@ def gather(
             executions[execution.job_id].append(execution)
     for several in executions.values():
         several.sort(key=lambda one: one.number)
+    seen.ended = {id: end for id, end in seen.ended.items() if id not in apart}
     effects = _effects(cluster)
     return Evidence(
         accepted=cluster.ledger.accepted(),

@@ -13,6 +13,7 @@ committed, and the caller does not know
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,7 +21,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from tidemill.stores.sql.driver import Driver, Items, QueryCall, Row, Takes
+from tidemill.stores.sql.driver import Driver, Items, QueryCall, Row, T, Takes, Turns, run_one_by_one
 from tidemill.stores.sql.named_queries import load
 from tidemill.stores.sql.store import SqlStore
 
@@ -107,6 +108,11 @@ class PointedDriver:
         with self.transaction():
             return [self.run(*call) for call in calls]
 
+    def run_turns(self, begin: Callable[[], Turns[T]]) -> T:
+        """Run the queries of all turns one after the other."""
+        with self.transaction():
+            return run_one_by_one(lambda call: self.run(*call), begin())
+
     def run_each(self, *_: object) -> None:
         """Not supported, because it cannot be stopped within; the caller uses one statement instead."""
 
@@ -134,8 +140,11 @@ def writes(sql: str) -> bool:
 
     >>> writes("select 1"), writes("with x as (delete from t returning id) select id from x")
     (False, True)
+    >>> writes("select name like '% before delete on %' from t")
+    False
     """
-    words = " ".join(line.partition("--")[0] for line in sql.lower().splitlines()).split()
+    text = " ".join(line.partition("--")[0] for line in sql.lower().splitlines())
+    words = re.sub(r"'[^']*'", "''", text).split()
     return not {"insert", "update", "delete", "replace"}.isdisjoint(word.lstrip("(") for word in words)
 
 

@@ -20,6 +20,9 @@ from tidemill.clock import ManualClock, SystemClock
 from tidemill.domain.archive_files import Manifest
 from tidemill.domain.decide import COMPLETED, Policy
 from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.graph import (
+    StepRecord,
+)
 from tidemill.domain.job import Checkpoint, Claim, Finish, Progress, ProgressReport, UniqueHold
 from tidemill.domain.limits import Rule
 from tidemill.domain.retention import ArchivePolicy, Selection, Selector
@@ -169,6 +172,15 @@ path(
     claimed_jobs,
     lambda store, claims: store.save_checkpoints(
         [Checkpoint(claim.id, claim.token, claim.worker, "at", "5") for claim in claims], now=T0
+    ),
+    fenced=True,
+)
+path(
+    "record steps",
+    "record_steps",
+    claimed_jobs,
+    lambda store, claims: store.record_steps(
+        [StepRecord(claim.id, claim.token, claim.worker, "step/a", "5") for claim in claims], now=T0
     ),
     fenced=True,
 )

@@ -9,21 +9,32 @@ from uuid import UUID
 from tests.faults.job_paths import _as_operator, claimed_jobs, nothing, some_jobs
 from tests.faults.write_paths import LARGE, path
 
+from tidemill.client.core import client_of
+from tidemill.client.sessions import SessionApi
 from tidemill.clock import SystemClock
 from tidemill.domain.access import Key, Role
+from tidemill.domain.alert_history import NewAlert, SeenAlert
 from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import Finish
+from tidemill.domain.job import Finish, NewJob
 from tidemill.domain.limits import LimitKind, Rule
 from tidemill.domain.records import AuditEntry, Pause, PauseKind, Setting
 from tidemill.domain.releases import Deployment, ReleaseRecord
+from tidemill.domain.rollups import compactions, expiries
 from tidemill.domain.schedules import Advance, Fired
+from tidemill.domain.sealed_values import SealChange
+from tidemill.domain.sessions import StoredSession
+from tidemill.domain.streams import StreamEntry
+from tidemill.domain.subscriptions import NewEvent, StoredSubscription
 from tidemill.domain.triggers.every import Every
 from tidemill.engine.duties import FireDuty, Sweep
+from tidemill.ids import new_id
 from tidemill.stores.base import Store
+from tidemill.stores.job_events import DelayedEvent
 from tidemill.testing.conformance.kit import HOUR, SECOND, T0, WORKER, at, claim_all, register
 from tidemill.testing.conformance.planned_fires import a_definition, a_schedule, define, plan_one
+from tidemill.testing.conformance.stats import end
 
 LEASE = timedelta(seconds=30)
 THIRD = UUID("0197a000-0000-7000-8000-00000000000c")
@@ -64,6 +75,24 @@ path(
     "sweep",
     lambda store: (register(store, WORKER, THIRD), None)[1],
     lambda store, _: Sweep(store)(),
+)
+path(
+    "fold ends",
+    "fold_ends",
+    lambda store: (end(store), end(store, due=T0 + HOUR), None)[2],
+    lambda store, _: store.fold_ends(),
+)
+path(
+    "compact rollups",
+    "compact_rollups",
+    lambda store: (end(store), store.fold_ends(), None)[2],
+    lambda store, _: store.compact_rollups(compactions(T0 + 24 * HOUR)[0]),
+)
+path(
+    "drop rollups",
+    "drop_rollups",
+    lambda store: (end(store), store.fold_ends(), None)[2],
+    lambda store, _: store.drop_rollups(expiries(T0 + 500 * 24 * HOUR)[0]),
 )
 path(
     "put a blob",
@@ -163,6 +192,78 @@ path(
     "revoke_keys record",
     lambda store: (store.put_keys([Key("ab12cd34", "ci", Role.VIEWER)], now=T0), None)[1],
     lambda store, _: _as_operator(store, lambda app: app.keys.revoke("ab12cd34")),
+)
+path(
+    "begin sessions",
+    "put_sessions",
+    nothing,
+    lambda store, _: store.put_sessions(
+        [StoredSession("a", "ann", at(60), single_use="x"), StoredSession("b", "bo", at(60))], now=T0
+    ),
+)
+path(
+    "end a session",
+    "end_sessions record",
+    lambda store: (store.put_sessions([StoredSession("a", "ann", at(60))], now=T0), None)[1],
+    lambda store, _: _as_operator(store, lambda app: SessionApi(client_of(app)).end(["a"])),
+)
+
+# Events and alerts -------------------------------------------------------------------------------------------------------
+
+
+def _event(store: Store) -> int:
+    """Subscribe and record an event; returns its number."""
+    store.declare_subscriptions([StoredSubscription("billing", ("*",))])
+    store.append_events([NewEvent("order.paid")], now=T0)
+    return store.waiting_events("billing", now=T0)[0].seq
+
+
+def _alert(store: Store) -> UUID:
+    alert = NewAlert(new_id(), "orphans", "", "warning", "one", 1, 0)
+    store.open_alerts([alert], now=T0)
+    return alert.id
+
+
+path(
+    "record an event",
+    "append_events",
+    lambda store: store.put_settings([StoredSubscription("billing", ("*",)).setting()], now=T0),
+    lambda store, _: (store.settings(), store.append_events([NewEvent("a"), NewEvent("b")], now=T0)),
+    repeats="every event is a new one",
+)
+path("settle an event", "settle_events", _event, lambda store, seq: store.settle_events([seq]))
+path(
+    "delay an event",
+    "delay_events",
+    _event,
+    lambda store, seq: store.delay_events([DelayedEvent(seq, timedelta(hours=1), "boom")], now=T0),
+    repeats="every attempt counts",
+)
+path("drop a subscription", "drop_subscription", _event, lambda store, _: store.drop_subscription("billing"))
+path(
+    "open an alert",
+    "open_alerts",
+    lambda _: new_id(),
+    lambda store, id: store.open_alerts([NewAlert(id, "orphans", "", "warning", "one", 1, 0)], now=T0),
+)
+path(
+    "see an alert",
+    "see_alerts",
+    _alert,
+    lambda store, id: store.see_alerts([SeenAlert(id, "critical", "two", 2)], now=at(1)),
+)
+path("recover an alert", "recover_alerts", _alert, lambda store, id: store.recover_alerts([id], now=at(1)))
+path(
+    "acknowledge an alert",
+    "acknowledge_alerts",
+    _alert,
+    lambda store, id: store.acknowledge_alerts([id], by="ada", now=at(1)),
+)
+path(
+    "drop old alerts",
+    "drop_alerts",
+    lambda store: (store.recover_alerts([_alert(store)], now=T0), None)[1],
+    lambda store, _: store.drop_alerts(timedelta(seconds=1), now=at(9)),
 )
 
 # Definitions and schedules -----------------------------------------------------------------------------------------------
@@ -290,3 +391,26 @@ path(
     lambda store, claims: store.redate(claims, TWO_IN_TEN, now=at(5)),
     fenced=True,
 )
+
+
+# Streams and sealed values ----------------------------------------------------------------------------------------------
+
+path(
+    "write a stream",
+    "write_streams",
+    claimed_jobs,
+    lambda store, claims: store.write_streams(
+        [StreamEntry(claim.id, claim.token, claim.worker, "tokens", 1, '"a"') for claim in claims]
+    ),
+    fenced=True,
+)
+
+
+def _sealed(store: Store) -> list[SealChange]:
+    old = '{"pin": {"$sealed": "k1:AAAA"}}'
+    store.enqueue([NewJob(new_id(), "mail", args=old)], now=T0)
+    (row,) = store.sealed_rows("jobs", None, 10)
+    return [SealChange(row, "args", old, old.replace("k1", "k2"))]
+
+
+path("seal values again", "reseal", _sealed, lambda store, changes: store.reseal(changes))

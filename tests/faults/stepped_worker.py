@@ -34,13 +34,11 @@ def install() -> None:
 
 def supervise(app: str, processes: str, settings: str) -> int:
     """Start a supervisor on the stepped clock, as ``tests.faults.kit`` starts one."""
-    from tidemill.engine.log_formats import write_logs
+    from tidemill.engine.log_formats import LogOutput, write_logs
     from tidemill.engine.supervisor import supervisor
     from tidemill.engine.worker_settings import read_settings
 
-    def command(
-        app: str, *, log_level: str = "info", log_json: bool = False, sources: bool = False
-    ) -> list[str]:
+    def command(app: str, *, logs: LogOutput | None = None, sources: bool = False) -> list[str]:
         return [
             sys.executable,
             "-m",
@@ -48,8 +46,7 @@ def supervise(app: str, processes: str, settings: str) -> int:
             "run",
             "--app",
             app,
-            "--log-level",
-            log_level,
+            *(logs or LogOutput()).words(),
         ]
 
     vars(supervisor)["runner_command"] = command

@@ -92,6 +92,7 @@ FEW = 10
 """Crashed executions that a busy machine may cause on its own. If a clock step ends leases, all running jobs crash."""
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
 def test_leases_hold_against_halted_supervisors_and_clock_steps(
     store: str, postgres_programs: None, faketime: None, tmp_path: Path
@@ -103,6 +104,7 @@ def test_leases_hold_against_halted_supervisors_and_clock_steps(
         assert facts["invariants"]["I9"]["broken"] <= FEW, facts["stderr"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("without", "store", "minutes", "faults", "invariant"),
     [
@@ -143,6 +145,7 @@ def test_every_switch_finds_the_protection_that_it_removes(name: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("wrong", "minutes", "faults", "invariant"),
     [

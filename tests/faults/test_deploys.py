@@ -5,18 +5,25 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from random import Random
+from uuid import UUID
 
 import pytest
 from tests.faults import deploys
 from tests.faults.deploys import Deployment, stored_schedules
-from tests.faults.deploys_app import SCHEDULES, STORE, VERSION
+from tests.faults.deploys_app import ROLLING_CALLS, SCHEDULES, STORE, VERSION
 from tests.faults.kit import ROOT, Harness, open_harness, until
 from tests.stores.future_schema import migrate_to_the_future
 
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.job import NewJob
+from tidemill.domain.misfits import is_misfit
 from tidemill.domain.states import JobState
+from tidemill.ids import new_id
 from tidemill.stores.sql import migrations
 
 pytestmark = [
@@ -49,6 +56,14 @@ def enqueue(harness: Harness) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False
     )
+
+
+def enqueue_calls(harness: Harness, random: Random, count: int, versions: Sequence[int]) -> list[UUID]:
+    """Enqueue jobs as producers of these versions do."""
+    jobs = [NewJob(new_id(), *random.choice(ROLLING_CALLS[random.choice(versions)])) for _ in range(count)]
+    harness.store.enqueue(jobs)
+    harness.store.notify(["ready:default"])
+    return [job.id for job in jobs]
 
 
 def test_a_restarted_old_runner_keeps_the_newer_schedules(harness: Harness) -> None:
@@ -109,6 +124,43 @@ def test_old_code_reports_a_schema_that_no_longer_supports_it(harness: Harness) 
     worker = Deployment(harness, 1).worker
     until(lambda: not worker.alive, "the worker exits", 60)
     assert "pip install --upgrade tidemill" in worker.log
+
+
+def test_a_rolling_deploy_under_load_fails_no_job_and_charges_no_attempt(harness: Harness) -> None:
+    old = Deployment(harness, 1, "1")
+    old.worker.ready()
+    random, accepted = Random(1), list[UUID]()
+    stop = threading.Event()
+
+    def produce() -> None:
+        # Producers of both versions run during the deployment, and the old ones end with it.
+        while not stop.is_set():
+            accepted.extend(enqueue_calls(harness, random, 20, (1, 2)))
+            stop.wait(0.1)
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    new = Deployment(harness, 2, "2")
+    new.worker.ready()
+    stop.wait(2.0)
+    assert old.worker.stop() == 0
+    stop.set()
+    producer.join()
+    accepted.extend(enqueue_calls(harness, random, 20, (2,)))
+    until(
+        lambda: all(job.finished_at is not None for job in harness.jobs(accepted).values()),
+        "every job has ended",
+        120,
+    )
+    jobs = harness.jobs(accepted)
+    assert Counter(job.state for job in jobs.values()) == {JobState.COMPLETED: len(accepted)}
+    assert {job.attempt for job in jobs.values()} == {1}
+    unread = [
+        execution
+        for execution in harness.store.executions(accepted, tenant=ALL_TENANTS)
+        if is_misfit(execution.reason)
+    ]
+    assert unread  # the old worker has claimed jobs that only the new one can read
 
 
 def test_random_restarts_around_a_migration_lose_no_job(harness: Harness) -> None:

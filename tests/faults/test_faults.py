@@ -155,7 +155,7 @@ def test_another_worker_leads_soon_after_the_leader_dies(on_own_postgres: Harnes
 
 
 def test_uncooperative_handlers_are_killed_at_their_timeout(on_sqlite: Harness) -> None:
-    assert uncooperative.run(on_sqlite, 4, seed=1).violations == []
+    assert uncooperative.run(on_sqlite, 4, seed=1, bound=15).violations == []
 
 
 def test_a_stop_under_load_charges_and_loses_no_job(on_postgres: Harness) -> None:

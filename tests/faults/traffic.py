@@ -19,6 +19,7 @@ from uuid import UUID
 
 import psycopg
 from tests.faults.chaos_app import SIDE, ChaosApp
+from tests.faults.flow_tasks import PREFIX
 from tests.faults.kit import clock
 from tests.faults.ledger import Ledger
 
@@ -238,7 +239,12 @@ class Operator:
     def _retry(self) -> bool:
         page = self._chaos_app.app.jobs.list(status=["failed", "cancelled", "dead_lettered"], limit=20)
         # A unique job is retried only if its key is free, so skip unique jobs here.
-        jobs = [job for job in page.items if job.task not in ("single", "tick")]
+        # Flows have an operator of their own.
+        jobs = [
+            job
+            for job in page.items
+            if job.task not in ("single", "tick") and not job.task.startswith(PREFIX)
+        ]
         if not jobs:
             return False
         job = self._random.choice(jobs)

@@ -19,8 +19,8 @@ BOUND = 1.0
 _WAYS = ("sleep", "spin", "fork")
 
 
-def run(harness: Harness, cycles: int, seed: int) -> Verdict:
-    """Run this many of them, four at a time."""
+def run(harness: Harness, cycles: int, seed: int, bound: float = BOUND) -> Verdict:
+    """Run this many of them, four at a time. A busy machine needs a larger bound."""
     worker = harness.worker("--processes", "1", "--children", "4").ready()
     jobs = [
         id
@@ -38,7 +38,7 @@ def run(harness: Harness, cycles: int, seed: int) -> Verdict:
     verdict = Verdict()
     for id, seconds in zip(jobs, late, strict=True):
         verdict.expect(stored[id].state is JobState.TIMED_OUT, "it times out", stored[id])
-        verdict.expect(seconds <= BOUND, f"it is gone within {BOUND:g} s of its timeout", (id, seconds))
+        verdict.expect(seconds <= bound, f"it is gone within {bound:g} s of its timeout", (id, seconds))
     left = {line.pid for line in harness.ledger.lines() if alive(line.pid)}
     verdict.expect(not left, "no process of the handlers is left", left)
     spans = []
@@ -48,7 +48,7 @@ def run(harness: Harness, cycles: int, seed: int) -> Verdict:
         assert job.finished_at is not None
         spans.append((job.finished_at - job.started_at).total_seconds() - limit)
     verdict.expect(
-        max(spans) <= BOUND, f"its end is written within {BOUND:g} s of its timeout", figures(spans)
+        max(spans) <= bound, f"its end is written within {bound:g} s of its timeout", figures(spans)
     )
     code = worker.stop()
     verdict.expect(code == 0, "a worker exits with 0 on SIGTERM", code)

@@ -1,6 +1,6 @@
 """The definition of a write path, which can be interrupted anywhere and repeated.
 
-``job_paths`` and ``other_paths`` define the paths; ``PATHS`` has all of them once those are imported.
+``job_paths``, ``flow_paths`` and ``other_paths`` define the paths; ``PATHS`` has all of them once those are imported.
 """
 
 from __future__ import annotations
@@ -53,12 +53,16 @@ READS = frozenset({
     "lanes", "get", "jobs", "count", "held", "expired", "executions", "logs", "checkpoints", "workers", "orphans", "overdue",
     "leases", "orders", "settings", "pauses", "archivable", "archived", "archived_due", "ended_beyond", "search_archive", "definitions", "definition_versions",
     "schedules", "due", "fires", "last_fires", "active_jobs", "rules", "gates", "uses", "depth", "audit", "keys", "ended_by",
-    "count_ended", "heartbeats", "release_of", "standing", "series", "troubles", "depths", "holding", "holders", "lately", "crowd", "blob_parts", "orphan_blobs",
-    "archive_files", "archive_places", "archive_entries", "search_archive_entries", "schema", "check", "now",
+    "times_by", "ended_ever", "declared", "heartbeats", "release_of", "standing", "series", "troubles", "depths", "holding", "holders", "lately", "crowd", "blob_parts", "orphan_blobs",
+    "unreachable", "edges_of", "joins_of", "flow", "flows", "flow_jobs", "group_jobs", "group_counts", "due_flows", "flow_documents",
+    "empty_groups", "archived_flows", "search_archived_flows", "flow_totals", "stalled_flows", "still_unreachable",
+    "signals", "waits", "questions", "unread_signals", "events", "archive_files", "archive_places", "archive_entries", "search_archive_entries", "audit_gaps",
+    "sessions", "job_starts", "group_results", "sealed_rows", "stream", "stream_names", "reacting", "occurrences", "followed", "waiting_events", "event_backlogs", "stored_alerts", "search_logs", "schema", "check", "now",
 })  # fmt: skip
 """Verbs that change nothing."""
 
 EXEMPT = {
+    "drop_occurrences": "only in the transaction of the fire that used them; test_reactive_schedules interrupts it",
     "migrate": "each migration is one transaction; tests/stores interrupts it",
     "hold": "a lock that ends with its holder; writes nothing",
     "notify": "a hint that may be lost",

@@ -13,8 +13,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-IMPORTED_AS = {"httptools": "uvicorn.protocols.http.httptools_impl"}
-"""Packages that a third-party module imports for us, and that module."""
+IMPORTED_AS = {
+    "httptools": "uvicorn.protocols.http.httptools_impl",
+    "opentelemetry_api": "opentelemetry.trace",
+    "opentelemetry_instrumentation": "opentelemetry.instrumentation",
+}
+"""Packages whose modules have another name, or that a third-party module imports for us."""
 
 FRAMEWORKS = {"django", "fastapi", "flask", "litestar"}
 """Extras of web frameworks, which every project chooses for itself."""

@@ -14,8 +14,9 @@ DOMAIN = ROOT / "src" / "tidemill" / "domain"
 # The modules that the domain may import. All others are rejected, so a new impure module needs no rule.
 PURE = {
     "__future__", "abc", "base64", "binascii", "bisect", "calendar", "collections", "collections.abc", "copy", "cronsim",
-    "dataclasses", "datetime", "decimal", "enum", "fractions", "functools", "hashlib", "heapq", "hmac", "itertools",
-    "json", "math", "operator", "re", "statistics", "string", "struct", "textwrap", "types", "typing", "uuid", "zoneinfo",
+    "dataclasses", "datetime", "decimal", "enum", "fnmatch", "fractions", "functools", "hashlib", "heapq", "hmac", "ipaddress", "itertools",
+    "json", "math", "operator", "re", "statistics", "string", "struct", "textwrap", "types", "typing", "urllib.parse", "uuid",
+    "zoneinfo",
 }  # fmt: skip
 OURS = ("tidemill.domain", "tidemill.errors")
 

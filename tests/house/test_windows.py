@@ -10,7 +10,7 @@ WINDOWS = """
 import asyncio, concurrent.futures, importlib, logging.handlers, multiprocessing, os, pkgutil, select, signal, socket
 import subprocess, sys, tempfile, threading, tty, urllib.request, uuid, zoneinfo
 import click.testing, httpx, hypothesis, itsdangerous, jinja2, psycopg, pydantic, pytest, rich.live, rich.table
-import starlette.testclient, uvicorn
+import mcp.server.mcpserver, starlette.testclient, uvicorn
 
 for module, names in {
     signal: "SIGKILL SIGHUP SIGALRM SIGCHLD SIGUSR1 SIGUSR2 SIGTSTP SIGTTIN SIGTTOU SIGCONT SIGSTOP SIGQUIT SIGPIPE "

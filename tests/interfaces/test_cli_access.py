@@ -12,8 +12,11 @@ from pathlib import Path
 import pytest
 from tests.interfaces.cli_kit import Shop, call, make_shop, terminal
 
+from tidemill.client.core import client_of
+from tidemill.client.sessions import SessionApi
 from tidemill.domain.access import Identity, Role
 from tidemill.domain.cluster import Worker
+from tidemill.domain.records import GENESIS, audit_hash
 from tidemill.ids import new_id
 
 HOUR = timedelta(hours=1)
@@ -174,3 +177,92 @@ def test_verify_names_a_changed_entry_and_exits_with_one(shop: Shop) -> None:
     assert told.exit_code == 1
     found = json.loads(told.stdout)
     assert (found["ok"], found["entries"], found["broken_at"]) == (False, 1, 2)
+
+
+def test_an_expected_head_shows_that_the_chain_was_replaced_or_cut(shop: Shop) -> None:
+    for name in ("a", "b"):
+        shop.run("queues", "pause", name, "--new")
+    head = shop.json("audit", "verify")["head"]
+    shop.run("queues", "pause", "c", "--new")
+    assert shop.run("audit", "verify", "--expect-head", head).exit_code == 0
+    # An attacker with all rights removes the triggers, changes an entry and computes every hash again.
+    tamper(shop, "update tidemill_audit set who = 'cli:eve' where number = 1")
+    with shop.app() as app:
+        records = app.audit.list(tenant="*")
+    with closing(sqlite3.connect(shop.url.removeprefix("sqlite:///"))) as raw:
+        previous = GENESIS
+        for record in records:
+            previous = audit_hash(previous, record.number, record.at, record.entry)
+            raw.execute("update tidemill_audit set hash = ? where number = ?", (previous, record.number))
+        raw.commit()
+    assert shop.run("audit", "verify").exit_code == 0
+    done = shop.run("audit", "verify", "--expect-head", head)
+    assert done.exit_code == 1
+    assert "does not contain the expected head" in done.stdout
+    found = json.loads(shop.run("audit", "verify", "--json", "--expect-head", head).stdout)
+    assert (found["ok"], found["broken_at"], found["has_expected_head"]) == (False, None, False)
+    assert "is not a hash" in shop.run("audit", "verify", "--expect-head", "x").output
+
+
+def test_sessions_are_listed_and_ended(shop: Shop) -> None:
+    assert "no sessions" in shop.run("sessions", "list").stdout
+    with shop.app() as app:
+        api = SessionApi(client_of(app))
+        cookies = [api.begin(who, timedelta(hours=1), key_id="ab12cd34") for who in ("ann", "bob", "cid")]
+    first, *others = shop.json("sessions", "list")
+    assert (first["who"], first["key_id"], len(others)) == ("ann", "ab12cd34", 2)
+    assert cookies[0] is not None
+    assert cookies[0] not in json.dumps(first)
+    assert "ann" in shop.run("sessions", "list").stdout
+    assert shop.run("sessions", "end").exit_code == 2
+    assert shop.run("sessions", "end", first["id"], "none").exit_code == 2
+    assert "of ann has ended" in shop.run("sessions", "end", first["id"]).stdout
+    assert [session["who"] for session in shop.json("sessions", "list")] == ["bob", "cid"]
+    assert len(shop.json("sessions", "end", "--all")) == 2
+    assert shop.json("sessions", "list") == []
+    assert [entry["action"] for entry in shop.json("audit", "list")] == [
+        *["session.ended"] * 3,
+        *["session.began"] * 3,
+    ]
+
+
+def test_the_sessions_of_one_user_are_ended(shop: Shop) -> None:
+    with shop.app() as app:
+        for who in ("ann", "ann", "bob"):
+            app.sessions.begin(who, timedelta(hours=1))
+    assert len(shop.json("sessions", "end", "--who", "ann")) == 2
+    assert [session["who"] for session in shop.json("sessions", "list")] == ["bob"]
+
+
+def test_permissions_of_a_key_are_explained(shop: Shop) -> None:
+    made = shop.json("keys", "create", "reports", "--role", "operator", "--grant", "jobs.run task=send")
+    assert made["grants"] == ["jobs.run task=send"]
+    told = shop.run("access", "explain", made["id"], "jobs.run", "send")
+    assert told.exit_code == 0
+    assert "allowed" in told.stdout
+    refused = shop.run("access", "explain", made["id"], "jobs.run", "look")
+    assert refused.exit_code == 1
+    assert "no grant includes jobs.run on task look" in " ".join(refused.stdout.split())
+    acts = {act["act"]: act for act in shop.json("access", "acts")}
+    assert acts["jobs.delete"]["second_role"] == "super_admin"
+    assert "jobs.run" in shop.run("access", "acts").stdout
+    both = shop.json("keys", "create", "both", "--tenant-role", "acme=admin", "--tenant-role", "bolt=viewer")
+    assert both["roles"] == {"acme": "admin", "bolt": "viewer"}
+    told = shop.run("access", "explain", both["id"], "jobs.run", "--in-tenant", "bolt")
+    assert told.exit_code == 1
+
+
+def test_options_of_single_sign_on_are_checked_before_the_server_starts(shop: Shop) -> None:
+    def words(*options: str) -> str:
+        told = shop.run("serve", *options)
+        assert told.exit_code == 2
+        return " ".join(told.output.split())
+
+    assert "needs --oidc-client-id" in words("--oidc-issuer", "https://id.example")
+    assert "need --oidc-issuer" in words("--oidc-client-id", "x")
+    issuer = ("--oidc-issuer", "https://id.example", "--oidc-client-id", "x")
+    assert "no roles" in words(*issuer)
+    assert "NAME=VALUE" in words(*issuer, "--oidc-role", "ops")
+    assert "https" in words(
+        "--oidc-issuer", "http://id.example", "--oidc-client-id", "x", "--oidc-role", "a=admin"
+    )

@@ -83,7 +83,11 @@ def test_a_statement_is_printed_with_its_parts(dialect: str) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        (["db", "sql", "sqlite", "step"], 2, "unknown query 'step'; expected one of acquire, "),
+        (
+            ["db", "sql", "sqlite", "step"],
+            2,
+            "unknown query 'step'; expected one of acknowledge_alerts, acquire, ",
+        ),
         (["db", "migrate", "--store", "redis://x"], 2, "unknown store redis://"),
         (["db", "migrate", "--store", "jobs.db"], 2, "not a store URL"),
         (["db", "sql", "oracle"], 2, "there is no SQL for 'oracle'"),

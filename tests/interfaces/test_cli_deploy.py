@@ -127,3 +127,53 @@ def test_status_and_doctor_explain_a_schema_that_no_longer_serves_this_code(shop
         assert done.exit_code == 1
         assert "pip install --upgrade tidemill" in done.stderr
     assert "pip install --upgrade tidemill" in shop.run("doctor").stdout
+
+
+DURABLE = """
+
+def pay(order):
+    return "paid"
+
+
+@app.task
+def fulfil(ctx: Context, order: int) -> str:
+    paid = ctx.step("STEP", pay, order)
+    ctx.sleep("wait", "1h")
+    return paid
+"""
+
+
+def test_flows_check_names_functions_that_new_code_would_replay_in_another_way(
+    shop: Shop, tmp_path: Path
+) -> None:
+    module = tmp_path / f"{shop.name}.py"
+    plain = module.read_text(encoding="utf-8")
+    module.write_text(plain + DURABLE.replace("STEP", "pay"), encoding="utf-8")
+    with shop.app() as app:
+        job = app.enqueue("fulfil", order=7)
+        app.testing().drain()
+    sys.modules.pop(shop.name, None)
+    done = call("flows", "check", shop.where)
+    assert (done.exit_code, done.stdout) == (0, "1 unfinished functions replay as recorded\n")
+
+    module.write_text(plain + DURABLE.replace("STEP", "charge"), encoding="utf-8")
+    sys.modules.pop(shop.name, None)
+    done = call("flows", "check", shop.where, "--task", "fulfil", "--json")
+    assert done.exit_code == 1
+    assert json.loads(done.stdout) == {
+        "replayed": 1,
+        "jobs": [
+            {
+                "job": str(job.id),
+                "task": "fulfil",
+                "runs": "charge",
+                "not_reached": ["pay", "wait"],
+                "changed": [],
+                "refused": None,
+            }
+        ],
+    }
+    sys.modules.pop(shop.name, None)
+    done = call("flows", "check", shop.where)
+    assert done.exit_code == 1
+    assert "1 of 1 functions would change" in done.stdout

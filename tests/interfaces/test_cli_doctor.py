@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -115,3 +116,25 @@ def test_reduced_durability_and_a_journal_other_than_wal_are_reported(tmp_path: 
     missing = list(look_at_file(f"sqlite:///{tmp_path}/none/jobs.db"))
     assert missing[0][0] == "fail"
     assert "mkdir -p" in missing[0][2]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ["drop trigger tidemill_audit_no_delete"],
+        [
+            "drop trigger tidemill_audit_no_delete",
+            "create trigger tidemill_audit_no_delete before delete on tidemill_audit begin select 1; end",
+        ],
+    ],
+)
+def test_a_removed_or_weakened_trigger_of_the_audit_log_is_a_failure(shop: Shop, change: list[str]) -> None:
+    assert examined(shop=shop)[1]["audit"][0] == "ok"
+    with closing(sqlite3.connect(shop.url.removeprefix("sqlite:///"))) as raw:
+        for statement in change:
+            raw.execute(statement)
+        raw.commit()
+    code, found = examined(shop=shop)
+    assert code == 1
+    assert found["audit"][0] == "fail"
+    assert "tidemill_audit_no_delete" in found["audit"][1]

@@ -12,6 +12,7 @@ import pytest
 from click.shell_completion import ShellComplete
 from tests.interfaces.cli_kit import Shop, call, make_shop
 
+from tidemill import Cron
 from tidemill.cli import COMMANDS, SECTIONS, commands
 from tidemill.cli.groups import InOrder, summary
 
@@ -143,6 +144,17 @@ def test_a_shell_completes_commands_options_tasks_and_queues(shop: Shop) -> None
     assert completed(shop, "jobs", "list", "--app", shop.where, "--task", "") == ["fail", "look", "send"]
     assert completed(shop, "jobs", "list", "--app", shop.where, "--queue", "m") == ["mail"]
     assert completed(shop, "jobs", "enqueue", "--app", shop.where, "se") == ["send"]
+
+
+def test_a_shell_completes_schedules(shop: Shop) -> None:
+    with shop.app() as app:
+        for key in ("nightly", "noon", "weekly"):
+            app.schedules.add("send", Cron("0 2 * * *"), key, args={"to": "ada"})
+    sys.modules.pop(shop.name)
+    assert completed(shop, "schedules", "show", "--app", shop.where, "n") == ["nightly", "noon"]
+    assert completed(shop, "schedules", "pause", "--app", shop.where, "w") == ["weekly"]
+    assert completed(shop, "tasks", "pause", "--app", shop.where, "se") == ["send"]
+    assert completed(shop, "queues", "pause", "--app", shop.where, "m") == ["mail"]
 
 
 def test_a_shell_completes_names_of_the_app_in_the_environment(

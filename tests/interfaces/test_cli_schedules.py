@@ -46,6 +46,8 @@ def add(shop: Shop, key: str, *words: str) -> dict[str, object]:
         (("--business-day", "10 18:00"), "monthly_business_day"),
         (("--once", "2099-01-01T00:00Z"), "once"),
         (("--manual",), "manual"),
+        (("--after", "orders,stock"), "after"),
+        (("--on", "order.paid"), "on"),
     ],
 )
 def test_each_kind_of_trigger_can_be_added(shop: Shop, words: tuple[str, ...], said: str) -> None:
@@ -57,6 +59,20 @@ def test_each_kind_of_trigger_can_be_added(shop: Shop, words: tuple[str, ...], s
     trigger = add(shop, "k", *words)["trigger"]
     assert isinstance(trigger, dict)
     assert trigger["kind"] == said
+
+
+def test_a_schedule_without_times_tells_what_it_waits_for(shop: Shop) -> None:
+    made = add(shop, "load", "--after", "orders, stock")
+    assert (made["words"], made["overlap"]) == ("After orders and stock completed, within one day", "queue")
+    waits = "waits for orders, which does not exist yet and stock, which does not exist yet"
+    assert shop.json("schedules", "why", "load") == {"schedule": "load", "waits": waits}
+    assert shop.run("schedules", "why", "load").stdout == f"load {waits}\n"
+    assert "which does not exist yet" in shop.run("schedules", "show", "load").stdout
+    assert "it has no times: After orders and stock" in shop.run("schedules", "preview", "load").stdout
+    taken = shop.json("schedules", "add", "event", "send", "--on", "paid", "--take", "to=$.name")
+    assert taken["trigger"]["args"] == {"to": "$.name"}
+    for words in (("--daily", "06:00", "--take", "to=$"), ("--on", "paid", "--take", "to")):
+        assert shop.run("schedules", "add", "bad", "send", *words).exit_code == 2
 
 
 def test_a_schedule_is_added_listed_shown_and_previewed(shop: Shop) -> None:

@@ -68,8 +68,10 @@ def test_a_worker_warns_once_about_tidemill_store(shop: Shop, tmp_path: Path) ->
         words, env=given, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as worker:
         assert worker.stdout is not None
-        assert "started" in worker.stdout.readline()
-        worker.terminate()
+        try:
+            assert "started" in worker.stdout.readline()
+        finally:
+            worker.terminate()
         said = worker.communicate(timeout=60)[1]
     assert said.count("TIDEMILL_STORE is postgresql://shop@db.example/shop and is not used") == 1
     assert "secret" not in said

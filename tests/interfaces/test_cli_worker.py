@@ -80,9 +80,11 @@ def test_without_json_the_worker_prints_a_table(world: World) -> None:
     given = {**os.environ, "WORKER_APP_STORE": world.url, "TIDEMILL_APP": APP}
     with subprocess.Popen(words, cwd=ROOT, env=given, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        rows = [process.stdout.readline().split(None, 1) for _ in range(5)]
-        process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        try:
+            rows = [process.stdout.readline().split(None, 1) for _ in range(5)]
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
     assert [row[0] for row in rows] == ["app", "store", "tasks", "queues", "slots"]
     assert rows[4][1].strip() == "1 × 112"
 

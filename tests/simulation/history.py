@@ -20,7 +20,7 @@ from tidemill.domain.decide import DEFAULT_CRASH_CAP
 from tidemill.domain.job import Claim, Enqueued, Finish, Move, NewJob
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.schedules import Fired
-from tidemill.domain.states import ENDED, JobState
+from tidemill.domain.states import ENDED, ExecutionState, JobState
 from tidemill.stores.base import StepResult
 
 LINGERS = 45.0
@@ -218,7 +218,9 @@ class History:
             account.holder, account.state = None, JobState.CANCELLED if stops else change.state
             account.crashes += change.crashed
             account.failures += change.state is not JobState.COMPLETED
-            if change.refund and account.state not in ENDED:
+            if change.execution is ExecutionState.SUSPENDED and account.state not in ENDED:
+                account.spent = account.crashes = 0
+            elif change.refund and account.state not in ENDED:
                 account.spent -= 1
             account.due_at = self.clock.now() + change.delay
 
@@ -335,6 +337,10 @@ class History:
             self.broken("I10", f"{short(claim.id)} is run by {short(worker)}, which does not hold it")
         self.effects.append(effect)
         return effect
+
+    def was_rewound(self, ids: Collection[UUID]) -> bool:
+        """Whether the store lost changes of all these jobs when it went back in time."""
+        return self._rewound.issuperset(ids)
 
     def ended(self, effect: Effect) -> None:
         """Record that a handler ended or was stopped."""

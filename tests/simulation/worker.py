@@ -20,23 +20,28 @@ from tests.simulation.simulator import Actor, Simulator, Skewed
 from tidemill.clock import Clock
 from tidemill.domain.cluster import CancelRequest, Coordination, Worker
 from tidemill.domain.decide import Policy
-from tidemill.domain.job import Claim, Details, ErrorInfo, LogEntry, Progress, ProgressReport
+from tidemill.domain.job import Claim, Details, ErrorInfo, LogEntry, Progress
 from tidemill.domain.outcome import Failed, Outcome, Snoozed, Succeeded, Suspended
+from tidemill.domain.streams import StreamEntry
+from tidemill.engine.completion import Unwritten
 from tidemill.engine.duties import usual_duties
 from tidemill.engine.duty import Done, Duties, Duty
 from tidemill.engine.exchange.exchange import Exchange
 from tidemill.engine.exchange.finisher import Settled, release
 from tidemill.engine.exchange.held_job import STOPPING, HeldJob, Phase
-from tidemill.engine.exchange.job_starts import details_of, held_of, mark_running, supersede
+from tidemill.engine.exchange.job_starts import held_of, mark_running, starts_of, supersede
 from tidemill.engine.exchange.planner import ExecutorLoad, Planner
 from tidemill.engine.exchange.shared_state import SharedState
 from tidemill.engine.exchange.sources import Claimer
 from tidemill.engine.exchange.start_deadlines import Permits
 from tidemill.engine.executors.kinds import LOOP
 from tidemill.engine.heartbeat import HeartbeatThread
+from tidemill.engine.lifespan import Lifetime, OwnLoopLifetime
 from tidemill.engine.runner.counters import Counters
 from tidemill.engine.runner.execution import ExecutionEnd
+from tidemill.engine.runner.step_writer import StepWriter
 from tidemill.errors import StoreError
+from tidemill.tasks.hooks import NO_HOOKS
 from tidemill.tasks.registry import Registry
 
 T = TypeVar("T")
@@ -112,6 +117,7 @@ class VirtualWorker:
         self.simulator, self.history, self.connection, self.id = simulator, history, connection, id
         self.store = connection.store
         self.store_name: str | None = None
+        self.life: Lifetime = OwnLoopLifetime(NO_HOOKS)
         self.clock: Clock = Skewed(
             simulator.clock, timedelta(seconds=rng.uniform(-5, 5)), rng.uniform(0, 1000)
         )
@@ -119,6 +125,7 @@ class VirtualWorker:
         self._held: dict[int, HeldJob] = {}
         self._runs: list[Run] = []
         self.counters = Counters()
+        self.step_writer = StepWriter(self.store, self.counters)
         self.over = self.stopping = False
         self._kind = ExecutorLoad(LOOP, SLOTS, tuple(registry.names()))
         planner = Planner({LOOP: self._kind}, buffer=0.5, batch=BATCH)
@@ -256,7 +263,7 @@ class VirtualWorker:
     # Jobs, as a runner holds them ----------------------------------------------------------------------------------------
 
     def take_over(self, claims: Sequence[Claim], dated: float | None = None) -> None:
-        details = details_of(self.store, claims, self.exchange)
+        details = starts_of(self.store, claims, self.exchange)
         taken = held_of(claims, details, self._registry, self, alone=False)
         if self.over or self.exchange.closed:
             return  # the claims are reclaimed when the lease expires
@@ -376,6 +383,9 @@ class VirtualWorker:
     def flush(self, held: HeldJob) -> None:
         """Do nothing: there is no output."""
 
-    def unwritten(self, held: HeldJob) -> tuple[list[LogEntry], list[ProgressReport]]:
+    def write_stream(self, held: HeldJob, entries: Sequence[StreamEntry]) -> None:
+        """Drop items of streams."""
+
+    def unwritten(self, held: HeldJob) -> Unwritten:
         """Return no output."""
-        return [], []
+        return Unwritten()

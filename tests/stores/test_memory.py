@@ -14,9 +14,21 @@ import pytest
 
 from tidemill.clock import ManualClock
 from tidemill.domain.access import Key, Role
+from tidemill.domain.alert_history import NewAlert
+from tidemill.domain.archived_flows import FlowParts, archived_flow
 from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.graph import (
+    Edge,
+    EdgeCondition,
+    FlowRow,
+    FlowState,
+    GroupKind,
+    NewGroup,
+    NewJoin,
+    job_joins,
+)
 from tidemill.domain.job import (
     NO_DETAILS,
     Checkpoint,
@@ -35,7 +47,12 @@ from tidemill.domain.records import AuditEntry, Pause, PauseKind, Setting
 from tidemill.domain.releases import Deployment, ReleaseRecord
 from tidemill.domain.retention import Selection, Selector
 from tidemill.domain.schedules import Definition, Fired, ScheduleRow
+from tidemill.domain.sessions import StoredSession
+from tidemill.domain.signals import EmittedEvent, NewSignal
 from tidemill.domain.states import ExecutionState, JobState
+from tidemill.domain.streams import StreamEntry
+from tidemill.domain.subscriptions import NewEvent, StoredSubscription
+from tidemill.domain.triggers.reactive import On
 from tidemill.errors import IllegalTransition, JobExists, StoreUnavailable, UsageError
 from tidemill.ids import new_id
 from tidemill.stores.memory import MemoryStore
@@ -79,7 +96,9 @@ def touch_everything(store: MemoryStore) -> None:
     store.enqueue([NewJob(new_id(), "t", unique=UniqueHold("k")), NewJob(new_id(), "t", delay=SECOND)])
     store.log([LogEntry(held.id, held.token, held.created_at, "a line", worker=held.worker)])
     store.save_checkpoints([Checkpoint(held.id, held.token, held.worker, "at", "1")])
-    store.finish([Finish(ended, COMPLETED, result="1")])
+    store.write_streams([StreamEntry(held.id, held.token, held.worker, "lines", 1, "1")])
+    store.finish([Finish(ended, COMPLETED, result="1", started_ago=1.0)])
+    store.fold_ends()
     store.request_cancel([held.id], tenant=held.tenant, reason="enough")
     store.register(Worker(new_id(), "w"), lease=SECOND)
     store.acquire("duty", new_id(), ttl=SECOND)
@@ -92,12 +111,42 @@ def touch_everything(store: MemoryStore) -> None:
     store.enqueue([NewJob(new_id(), "t", waiting="its turn", expires_at=store._clock.now())])
     schedule = ScheduleRow(new_id(), "nightly", "t", {"every": 60})
     store.put_definition(Definition(new_id(), "report", "t"))
-    store.put_schedules([schedule])
+    reaction = ScheduleRow(new_id(), "paid", "t", On("paid").to_data())
+    store.put_schedules([schedule, reaction])
     store.note_fires([Fired(schedule.id, store._clock.now())])
     store.put_rules([Rule("l", max=1)])
     store.change_breaker("b", None, "{}")
     store.put_release(ReleaseRecord("shop", Deployment(store._clock.now())))
     store.put_blob(BlobKey(held.id, ARGUMENTS), ["large"])
+    store.post_signals([NewSignal(held.id, "default", "go", key="once")])
+    store.emit([EmittedEvent(new_id(), "default", "paid")])
+    store._state.waits[held.id] = (1, ())
+    store.put_sessions([StoredSession("s", "ann", store._clock.now() + SECOND)])
+    store.declare_subscriptions([StoredSubscription("s", ("*",))])
+    store.append_events([NewEvent("order.paid")])
+    store.open_alerts([NewAlert(new_id(), "orphans", "", "warning", "one", 1, 0)])
+    start_broken_flow(store)
+    archive_flow(store)
+
+
+def start_broken_flow(store: MemoryStore) -> None:
+    """Start a flow whose second node needs the failure of a job that completed."""
+    first, second, flow = new_id(), new_id(), new_id()
+    edge = Edge(second, first, EdgeCondition.FAILURE)
+    store.start_flow(
+        [NewGroup(flow, "default", GroupKind.FLOW, "f")],
+        [NewJob(first, "t"), NewJob(second, "t", waiting="first")],
+        [edge],
+        [NewJoin(flow, 0, 2, 0, 2), *job_joins(second, 1)],
+    )
+    store.move([Move(first, "default", frozenset({JobState.PENDING}), JobState.COMPLETED)])
+
+
+def archive_flow(store: MemoryStore) -> None:
+    """Archive the document of a flow that ended."""
+    now = store._clock.now()
+    row = FlowRow(new_id(), "default", GroupKind.FLOW, "f", None, FlowState.COMPLETED, now, ended_at=now)
+    store.put_archived_flow(archived_flow(row, FlowParts(), tier="archive", policy="now"))
 
 
 def test_a_transaction_that_raises_is_rolled_back(store: MemoryStore) -> None:
@@ -173,7 +222,7 @@ def test_a_verb_that_raises_changes_nothing(store: MemoryStore) -> None:
     with pytest.raises(IllegalTransition):
         store.finish([Finish(claims[0], Transition(JobState.CLAIMED, ExecutionState.RELEASED))])
     with pytest.raises(IllegalTransition):
-        store.move([cancel, Move(fourth, "default", frozenset({JobState.PENDING}), JobState.COMPLETED)])
+        store.move([cancel, Move(fourth, "default", frozenset({JobState.PENDING}), JobState.TIMED_OUT)])
     with pytest.raises(UsageError):
         store.move([cancel, cancel])
     with pytest.raises(TypeError):

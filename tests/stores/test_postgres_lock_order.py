@@ -17,6 +17,7 @@ import pytest
 
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.graph import StepRecord
 from tidemill.domain.job import (
     Checkpoint,
     Claim,
@@ -101,6 +102,9 @@ HELD: dict[str, Callable[[Store, list[Claim]], object]] = {
     ),
     "checkpoints": lambda store, claims: store.save_checkpoints(
         [Checkpoint(c.id, c.token, c.worker, "a", "b") for c in claims]
+    ),
+    "steps": lambda store, claims: store.record_steps(
+        [StepRecord(c.id, c.token, c.worker, "step/a", "1") for c in claims]
     ),
     "cancel": lambda store, claims: store.request_cancel(
         [c.id for c in claims], tenant=ALL_TENANTS, reason="enough"

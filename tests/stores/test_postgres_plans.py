@@ -24,7 +24,6 @@ from tidemill.domain.limits import LimitKind, Rule, gate_of
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.schedules import Advance
 from tidemill.domain.states import LIVE, ExecutionState, JobState
-from tidemill.domain.stats import Group
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
@@ -155,7 +154,7 @@ VERBS = {
     "beat": Verb(lambda s: s.beat([new_id()], lease=timedelta(hours=1)), some("running_worker")),
     "archivable": Verb(
         lambda s: due(s, ArchivePolicy("old", max_age=timedelta(hours=1), batch=100), NOW),
-        some("history_finished"),
+        some("history_finished") | KEYS,  # the keys find jobs that need a node of a flow
     ),
     "get": Verb(lambda s: s.get([new_id(), new_id()], tenant=ALL_TENANTS), KEYS),
     "get of a tenant": Verb(lambda s: s.get([new_id(), new_id()], tenant="tenant-1"), KEYS),
@@ -237,22 +236,6 @@ PLANNING = {
 DAY = timedelta(days=1)
 TROUBLED = some("history_troubled_at")
 INSIGHT = {
-    "ended_by": Verb(
-        lambda s: s.ended_by(Group.TASK, DAY, tenant=ALL_TENANTS, now=NOW), some("history_finished")
-    ),
-    "ended_by of a tenant": Verb(
-        lambda s: s.ended_by(Group.TASK, DAY, tenant="tenant-1", now=NOW), some("history_finished")
-    ),
-    "count_ended": Verb(
-        lambda s: s.count_ended(DAY, tenant=ALL_TENANTS, now=NOW), some("history_finished") | TROUBLED
-    ),
-    "failures": Verb(
-        lambda s: s.ended_by(Group.TASK, DAY, tenant=ALL_TENANTS, failures=True, now=NOW), TROUBLED
-    ),
-    "series": Verb(
-        lambda s: s.series(DAY, timedelta(hours=1), tenant=ALL_TENANTS, now=NOW),
-        some("history_finished") | TROUBLED,
-    ),
     "troubles": Verb(lambda s: s.troubles(DAY, tenant=ALL_TENANTS, now=NOW), TROUBLED),
     "lately": Verb(lambda s: s.lately(["task-1", "task-2"], tenant=ALL_TENANTS), some("history_task")),
 }

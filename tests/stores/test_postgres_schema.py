@@ -148,6 +148,28 @@ def test_audit_rows_cannot_be_updated_or_deleted(fresh_postgres_url: str, change
     store.close()
 
 
+@pytest.mark.parametrize(
+    ("change", "gaps"),
+    [
+        ("drop trigger audit_no_truncate on tidemill.audit", ["audit_no_truncate"]),
+        ("alter table tidemill.audit disable trigger audit_append_only", ["audit_append_only"]),
+        (
+            "create or replace function tidemill.refuse_change() returns trigger language plpgsql as $$ begin return old; end $$",
+            ["audit_append_only", "audit_no_truncate"],
+        ),
+    ],
+)
+def test_removed_and_disabled_triggers_of_the_audit_are_found(
+    fresh_postgres_url: str, change: str, gaps: list[str]
+) -> None:
+    store = open_store(fresh_postgres_url, migrate=True)
+    assert store.audit_gaps() == []
+    with psycopg.connect(fresh_postgres_url, autocommit=True) as raw:
+        raw.execute(change.encode())
+    assert store.audit_gaps() == gaps
+    store.close()
+
+
 def test_a_role_with_select_and_insert_can_only_append_to_the_audit(
     fresh_postgres_url: str,
 ) -> None:

@@ -30,12 +30,16 @@ ONE_SIDED = {
     "claim_counted": "saves PostgreSQL round trips while it holds locks; SQLite runs in the same process",
     "step_handoff": "a form of `step` for jobs with limits",
     "step_done": "a short form of `step`",
+    **dict.fromkeys(
+        ("finish_tied", "count_ends", "lock_ends"),
+        "counts ends in one statement; SQLite, which has no statement that writes to several tables, counts row by row",
+    ),
     "step": "SQLite has no statement that writes to several tables; the store runs finish and claim in one transaction",
 }
 
 ONE_SIDED_LINES = {
     "finish": frozenset({"counted"}),
-    **dict.fromkeys(("beat", "log", "renew", "report", "start"), frozenset({"alone"})),
+    **dict.fromkeys(("beat", "log", "renew", "report", "start", "write_streams"), frozenset({"alone"})),
 }
 """Lines that only PostgreSQL has: a finish also releases limits, which SQLite does in a separate statement; and a setting for
 commits without a synchronous standby, which SQLite does not have.
@@ -68,7 +72,7 @@ SAMPLES: dict[str, Any] = {
 """A value of each type, as SQLite stores it."""
 
 WORDS = {"kind": "queue", "rule_kind": "rate", "level": "info", "state": "active", "details": "{}", "metadata": "{}", "scope": "cluster",
-         "source": "stored", "role": "viewer"}  # fmt: skip
+         "source": "stored", "role": "viewer", "condition": "success", "pairs": "[]"}  # fmt: skip
 """Parameters that a CHECK or a JSON function inspects."""
 
 NAMES = sorted(set(named_queries.load("postgres")) & set(named_queries.load("sqlite")))
@@ -199,6 +203,12 @@ def sample(query: str, column: Column) -> Any:
     name, kind = column
     if query.startswith("restore") and name in ("state", "execution"):
         return "failed"  # the state of an ended job and of its execution
+    if query == "put_archived_flow" and name == "state":
+        return "completed"  # only flows that ended are archived
+    if query in ("put_groups", "put_archived_flow") and name == "kind":
+        return "flow"  # other tables have kinds of their own
+    if query == "put_sources" and name == "kind":
+        return "event"
     return WORDS.get(name, SAMPLES[kind]) if kind == "text" else SAMPLES[kind]
 
 

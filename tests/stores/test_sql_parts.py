@@ -25,8 +25,15 @@ ONE_SIDED_PARTS = {
         ("end_jobs", "ended_columns", "fenced", "step_claim", "step_result"),
         "SQLite runs finish and claim instead of a step",
     ),
+    **dict.fromkeys(
+        ("count_ends", "count_result", "finish_jobs", "free_jobs", "lock_counters"),
+        "PostgreSQL counts ends in one statement, which two queries share; SQLite counts row by row",
+    ),
     "taken": "PostgreSQL enqueues in several forms, SQLite in one",
     "released_jobs": "SQLite has statements of their own for jobs that return to a queue, PostgreSQL has lines of one",
+    "time_bucket": "PostgreSQL has a function with this name",
+    "finished_executions": "SQLite reads executions without a row in history apart; PostgreSQL has one list of all that end",
+    "compaction_bound": "SQLite computes the bound in each statement, PostgreSQL once in its only statement",
     "finishing": "SQLite reads the same join for every table; PostgreSQL reads the rows that it deleted",
 }
 """Parts that only one dialect has, each with the reason."""

@@ -154,7 +154,7 @@ def test_archivable_jobs_are_read_in_the_order_of_their_end(
 ) -> None:
     steps = plan(writer, "archivable", "until_at", *present)
     # The order of the end includes the id, and some versions compare both in the index.
-    search = "SEARCH tidemill_history USING INDEX tidemill_history_finished "
+    search = "SEARCH h USING INDEX tidemill_history_finished "
     assert {search + "(finished_at<?)", search + "((finished_at,id)<(?,?))"} & set(steps)
     assert not any("TEMP B-TREE" in step for step in steps)
 
@@ -203,35 +203,23 @@ def test_a_log_is_read_from_its_cursor(writer: sqlite3.Connection) -> None:
 # ------------------------------------------------------------------------------------------------ operator queries
 
 
-@pytest.mark.parametrize("present", [(), ("tenant",)])
-def test_ended_jobs_are_read_backwards_from_the_latest(
-    writer: sqlite3.Connection, present: tuple[str, ...]
-) -> None:
-    steps = plan(writer, "ended_by", *present)
-    assert "SEARCH h USING INDEX tidemill_history_finished (finished_at>?)" in steps
-    assert scanned(steps) == []
-
-
-def test_ended_jobs_are_counted_in_a_covering_index(writer: sqlite3.Connection) -> None:
-    steps = plan(writer, "count_ended")
-    assert "SEARCH h USING COVERING INDEX tidemill_history_finished (finished_at>?)" in steps
-    assert "SEARCH f USING COVERING INDEX tidemill_history_troubled_at (state=? AND finished_at>?)" in steps
-
-
-@pytest.mark.parametrize("name", ["failed_by", "troubles", "troubled_series"])
-def test_failures_are_read_backwards_for_each_state(writer: sqlite3.Connection, name: str) -> None:
+@pytest.mark.parametrize("name", ["ended_by", "ended_series"])
+def test_rollups_are_read_by_time(writer: sqlite3.Connection, name: str) -> None:
     steps = plan(writer, name)
+    assert any("tidemill_rollups USING PRIMARY KEY (scope=? AND at>?" in step for step in steps)
+
+
+@pytest.mark.parametrize("name", ["series_times", "times_by"])
+def test_times_are_read_by_time(writer: sqlite3.Connection, name: str) -> None:
+    steps = plan(writer, name)
+    assert any("tidemill_rollup_times USING PRIMARY KEY (scope=? AND at>?" in step for step in steps)
+
+
+def test_failures_are_read_backwards_for_each_state(writer: sqlite3.Connection) -> None:
+    steps = plan(writer, "troubles")
     index = "INDEX tidemill_history_troubled_at (state=? AND finished_at>?"
-    states = 4 if name == "troubled_series" else 3
-    assert sum(step.startswith("SEARCH tidemill_history USING") and index in step for step in steps) == states
+    assert sum(step.startswith("SEARCH tidemill_history USING") and index in step for step in steps) == 3
     assert scanned(steps) == []
-
-
-def test_a_series_is_counted_in_a_covering_index(writer: sqlite3.Connection) -> None:
-    covering = "USING COVERING INDEX tidemill_history_finished (finished_at>? AND finished_at<?)"
-    assert any(covering in step for step in plan(writer, "ended_series"))
-    assert any(covering in step for step in plan(writer, "series_samples"))
-    assert scanned(plan(writer, "series_samples")) == []
 
 
 def test_the_latest_jobs_of_a_task_are_found_by_task(writer: sqlite3.Connection) -> None:

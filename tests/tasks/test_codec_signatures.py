@@ -241,6 +241,12 @@ def test_a_wrong_result_is_reported_as_an_error_of_the_task(
     assert caught.value.message.startswith(
         f"task t returned a value that its annotation or JSON does not allow: {message}"
     )
+    advice = (
+        "fits the annotation, or change"
+        if function is not silent
+        else "only what JSON can represent, or annotate"
+    )
+    assert advice in caught.value.message
 
 
 def test_a_stored_result_that_no_longer_fits_is_refused() -> None:

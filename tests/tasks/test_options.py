@@ -9,7 +9,7 @@ import pytest
 
 from tidemill import App, Exponential, Unique
 from tidemill.client.enqueue.options import CallKeywords, CallOptions
-from tidemill.client.schedules.schedule import RULES, ScheduleKeywords
+from tidemill.client.schedules.schedule import HEARTBEAT, RULES, ScheduleKeywords
 from tidemill.domain.job_requests import OPTIONS
 from tidemill.errors import BadSettings
 from tidemill.tasks.options import TaskKeywords, TaskOptions, read_options
@@ -18,7 +18,8 @@ from tidemill.tasks.options import TaskKeywords, TaskOptions, read_options
 def test_type_checkers_know_every_option() -> None:
     assert set(TaskKeywords.__annotations__) == {*TaskOptions.__dataclass_fields__, "max_retries"}
     assert set(CallKeywords.__annotations__) == set(CallOptions.__dataclass_fields__)
-    assert set(ScheduleKeywords.__annotations__) == ({*RULES, *OPTIONS} - {"trigger"}) | {"tenant", "store"}
+    names = ({*RULES, *OPTIONS} - {"trigger"}) | {"tenant", "store", HEARTBEAT}
+    assert set(ScheduleKeywords.__annotations__) == names
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any, assert_type
+from typing import Annotated, Any, assert_type
 
 from tidemill import (
+    PROVIDED,
     App,
     ArchivePolicy,
     Breaker,
@@ -17,6 +20,7 @@ from tidemill import (
     Exponential,
     Fixed,
     Job,
+    Provide,
     Rate,
     Retry,
     Snooze,
@@ -145,7 +149,7 @@ async def async_calls() -> None:
 
 def durations(span: Duration) -> None:
     app.task(timeout="10m", limits=[Rate(5, per="1s")], breaker=Breaker("api", window=60, rest="30s"))
-    app.task(timeout=600, retry=Exponential(initial="5s", cap=300), unique=Unique(within="1h"))
+    app.task(timeout=600, retry=Exponential(wait="5s", cap=300), unique=Unique(within="1h"))
     assert_type(Fixed(wait=span).wait, timedelta)
     assert_type(Every("6h").interval, timedelta)
     plain.using(delay="10m", timeout=5, expires="1h", run_after=0.5)
@@ -167,3 +171,24 @@ async def twins() -> None:
     assert_type(await app.jobs.acount(status="failed"), int)
     assert_type((await app.jobs.aget("x")).id == current().job.id, bool)
     open_store("memory://").close()
+
+
+@asynccontextmanager
+async def pool_of(app: App) -> AsyncIterator[str]:
+    yield "pool"
+
+
+def get_pool(ctx: Context) -> str:
+    return str(ctx.state)
+
+
+with_pool = App("memory://", lifespan=pool_of)
+
+
+@with_pool.task
+def query(number: int, pool: Annotated[str, Provide(get_pool)] = PROVIDED) -> int:
+    return number
+
+
+def provided() -> None:
+    assert_type(query.enqueue(number=1), Job[int])

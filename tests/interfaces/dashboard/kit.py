@@ -12,6 +12,7 @@ import httpx
 from tests.interfaces.rest.kit import Browser, declare
 
 from tidemill import App
+from tidemill.clock import Clock
 from tidemill.dashboard import create_site
 from tidemill.dashboard.site import Site
 from tidemill.domain.access import Role
@@ -110,6 +111,10 @@ class Person:
         assert csrf is not None
         return self.ask("POST", path, data={"csrf": csrf[1], **fields})
 
+    @property
+    def cookies(self) -> httpx.Cookies:
+        return self._browser.cookies
+
     def close(self) -> None:
         self._browser.close()
 
@@ -152,10 +157,14 @@ class House:
 
 @contextlib.contextmanager
 def house(
-    url: str = "memory://", *, stores: dict[str, str] | None = None, **settings: Any
+    url: str = "memory://",
+    *,
+    stores: dict[str, str] | None = None,
+    clock: Clock | None = None,
+    **settings: Any,
 ) -> Iterator[House]:
     """A site over a store, or over several named ones."""
-    with App(None if stores else url, stores=stores, migrate=True) as app:
+    with App(None if stores else url, stores=stores, clock=clock, migrate=True) as app:
         declare(app)
         with contextlib.closing(House(app, **settings)) as made:
             yield made

@@ -104,6 +104,7 @@ class World:
     def plant(self) -> None:
         """Create everything once."""
         with acting(NAMES[0]):
+            self._flows()
             self._jobs()
             self.ids["errors"] = [
                 group.fingerprint for group in self.app.stats.errors(tenant=ALL_TENANTS).rows
@@ -152,6 +153,23 @@ class World:
             made = self._enqueue("hold", number, text=text)
             if number < 3:
                 jobs.append(made)
+
+    def _flows(self) -> None:
+        flows = []
+        for number, name in enumerate(NAMES[:6]):
+            with self.app.tenant(TENANTS[number % len(TENANTS)]):
+                flow = self.app.flow(name, key=name)
+                first = flow.add(self.tasks["echo"], texts=[name]).named(name.replace("/", "|"))
+                flow.add(self.tasks["raise" if number % 2 else "ask"], text=name).after(first)
+                flow.finally_(self.tasks["echo"], texts=[name])
+                run = flow.start()
+                with self.app.batch(name, description=HOSTILE[number][:500]):
+                    self.tasks["echo"].enqueue(texts=[name])
+            if number == 5:
+                run.cancel(HOSTILE[number][:2_000])
+            flows.append(str(run.id))
+        self.app.testing().drain()
+        self.ids["flows"] = flows
 
     def _plans(self) -> None:
         schedules, definitions = [], []

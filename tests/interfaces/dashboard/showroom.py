@@ -125,7 +125,7 @@ class Showroom:
 
     def _partners(self) -> list[BoundTask[Any, Any]]:
         app = self.app
-        retry = Exponential(max_attempts=5, initial=timedelta(seconds=5), cap=timedelta(seconds=20))
+        retry = Exponential(max_attempts=5, wait=timedelta(seconds=5), cap=timedelta(seconds=20))
 
         @app.task(name="call_partner", queue="partners", retry=retry, breaker=Breaker("partner"))
         def call_partner(ctx: Context, order: int) -> str:
@@ -173,7 +173,7 @@ class Showroom:
 
         @app.task(name="publish_article", retry=None)
         def publish_article(title: str) -> None:
-            """Publish an article once somebody has read it."""
+            """Publish an article after a review."""
             raise Review(f"may {title!r} be published?", output={"title": title, "words": 840})
 
         @app.task(name="count_visitors", priority=10)
@@ -214,10 +214,21 @@ class Showroom:
             self._one("import_invoice", number=next(self.orders), tag="money")
 
     def _decide(self) -> None:
+        self._issue()
         for title in ("Tides and mills", "On waiting", "The second attempt"):
             self._one("publish_article", title=title, tag="press")
         for job in self.app.jobs.list(status=JobState.FAILED, tenant="acme", limit=1).items:
             job.retry()
+
+    def _issue(self) -> None:
+        """Start a flow that waits for the review of its article."""
+        with self.app.tenant("acme"):
+            flow = self.app.flow("weekly-issue", key="2026-37")
+            counted = flow.add(self.tasks["count_visitors"])
+            article = flow.add(self.tasks["publish_article"], title="The week in photos").after(counted)
+            mailed = flow.add(self.tasks["send_newsletter"], list_name="weekly", edition=37).after(article)
+            flow.add(self.tasks["remind"], who="grace").after(mailed)
+            flow.start()
 
     def _switch(self) -> None:
         self.app.control.pause("queue", "partners", reason="the partner moves its servers until three")

@@ -130,7 +130,8 @@ def test_progress_and_stages_of_a_running_job_are_shown(shop: House) -> None:
     assert re.search(r"<td>colour</td>.*?going on", page)
     assert re.search(r"<td>varnish</td>.*?ahead", page)
     after = person.open(f"/jobs/{job.id}")
-    assert re.search(r"<td>ground</td><td class=\"r\">[^<]+s</td><td>done</td>", after)
+    began, took = r"<td><time [^>]+>[^<]+</time></td>", r"<td class=\"r\">[^<]+s</td>"
+    assert re.search(rf"<td>ground</td>{began}{took}<td>done</td>", after)
 
 
 def test_a_long_log_starts_at_its_end_and_links_to_older_lines(shop: House) -> None:
@@ -333,3 +334,20 @@ def test_a_read_only_dashboard_has_no_buttons() -> None:
             page = person.open(path)
             assert not re.search(r"Retry|Delete…|enqueue again", page), path
         assert person.post(f"/jobs/{job.id}/retry").status_code == 403
+
+
+def test_the_page_lists_the_recorded_steps_of_a_durable_function(shop: House) -> None:
+    @shop.app.task(name="durable")
+    def durable(ctx: Context) -> int:
+        value = ctx.step("count <b>", len, "abc")
+        ctx.sleep("rest", "1h")
+        return value
+
+    job = durable.using(tenant="acme").enqueue()
+    shop.drain()
+    page = shop.person("viewer", "acme").open(f"/jobs/{job.id}")
+    table = page.partition('<section id="steps"')[2].partition("</section>")[0]
+    assert "count &lt;b&gt;" in table
+    assert re.findall(r'data-label="Recorded">(\w+)<', table) == ["value", "sleep"]
+    (plain,) = put(shop.app)
+    assert '<section id="steps"' not in shop.person("viewer", "acme").open(f"/jobs/{plain.id}")

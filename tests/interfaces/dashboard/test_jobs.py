@@ -37,7 +37,7 @@ def confirmed(person: Person, page: str, **more: Any) -> Any:
 
 
 def test_an_empty_store_explains_what_to_do(shop: House) -> None:
-    assert "There are no jobs yet." in shop.person("viewer", "acme").open("/jobs")
+    assert "There are no live jobs." in shop.person("viewer", "acme").open("/jobs")
 
 
 def test_jobs_are_listed_newest_first_and_only_for_the_own_tenant(shop: House) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 from tests.interfaces.dashboard.browser import PATIENCE, Served, SiteWindows, served
 from tests.interfaces.rest.kit import declare
 
@@ -88,6 +88,25 @@ def test_a_failed_job_is_found_and_retried(site_windows: SiteWindows, script: bo
     assert job.refresh().status is JobState.PENDING
 
 
+@BOTH
+def test_a_person_switches_to_another_store(gate: Gate, script: bool, chromium: Browser) -> None:
+    with served(tasks=gate.declare, stores={"reports": "memory://"}) as site:
+        here = site.enqueue("send", to="ada")
+        there = site.enqueue("send", {"store": "reports"}, to="grace")
+        windows = SiteWindows(chromium, site)
+        try:
+            page = windows.window(role="viewer", script=script).open("/jobs")
+            expect(page.locator("tbody")).to_contain_text(str(here.id)[-12:])
+            page.get_by_label("Store").select_option("reports")
+            if not script:
+                page.get_by_role("button", name="Show", exact=True).click()
+            expect(page).to_have_url(re.compile("store=reports"))
+            expect(page.locator("tbody tr")).to_have_count(1)
+            expect(page.locator("tbody")).to_contain_text(str(there.id)[-12:])
+        finally:
+            windows.close()
+
+
 def test_a_running_job_is_watched_to_its_end(site_windows: SiteWindows, gate: Gate) -> None:
     site = site_windows.site
     with site.app.worker(grace=0.1):
@@ -155,14 +174,14 @@ def test_a_schedule_is_created_and_fires(site_windows: SiteWindows, script: bool
     page.get_by_role("link", name="New schedule").click()
     page.locator("#f-key").fill("every-second")
     page.locator("#f-task").select_option("send")
-    page.get_by_label(re.compile("^Arguments")).fill('{"to": 7}')
+    page.get_by_role("textbox", name=re.compile("^Arguments a JSON object")).fill('{"to": 7}')
     page.locator("input[name=kind][value=every]").check()
     page.locator("input[name=interval]").fill("1")
     page.locator("select[name=interval_unit]").select_option("seconds")
     page.get_by_role("button", name="Save").click()
     expect(page.locator("[aria-invalid=true]")).to_have_attribute("name", "args")
     expect(page.locator("#f-key")).to_have_value("every-second")
-    page.get_by_label(re.compile("^Arguments")).fill('{"to": "ada"}')
+    page.get_by_role("textbox", name=re.compile("^Arguments a JSON object")).fill('{"to": "ada"}')
     page.get_by_role("button", name="Preview").click()
     expect(page.get_by_label("Preview")).to_contain_text("second")
     page.get_by_role("button", name="Save").click()

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from tests.interfaces.dashboard.kit import House, forms
 
-from tidemill import Cron, Daily, Every, Manual
+from tidemill import After, Cron, Daily, Every, Manual, On
 from tidemill.client.schedules.schedule import Schedule
+from tidemill.dashboard import schedule_form
 from tidemill.domain.schedules import Fired
 from tidemill.ids import new_id
+from tidemill.web.parsers import Fields
 
 
 def added(shop: House, key: str = "nightly", **how: object) -> Schedule:
@@ -446,3 +448,36 @@ def test_a_schedule_of_a_definition_shows_the_definition_and_its_owner(shop: Hou
     page = shop.person("viewer", "acme").open(f"/schedules/{made.id}")
     assert "Nightly letter" in page
     assert "billing team" in page
+
+
+def test_a_schedule_that_runs_after_a_definition_shows_what_it_waits_for(shop: House) -> None:
+    made = added(shop, "load", trigger=After("orders"))
+    page = shop.person("viewer", "acme").open(f"/schedules/{made.id}")
+    assert "After orders completed" in page
+    assert "It waits for orders, which does not exist yet." in page
+    edit = shop.person("admin", "acme").open(f"/schedules/{made.id}/edit")
+    assert 'name="after_definitions" value="orders"' in edit or 'value="orders"' in edit
+
+
+@pytest.mark.parametrize(
+    ("fields", "trigger"),
+    [
+        (
+            {"kind": "after", "after_definitions": "orders, stock", "after_on": "end", "after_same": "day"},
+            After("orders", "stock", on="end", same="day", fresh=None),
+        ),
+        (
+            {
+                "kind": "on",
+                "on_event": "paid",
+                "on_where": '{"country": "DE"}',
+                "on_args": '{"to": "$.name"}',
+            },
+            On("paid", where={"country": "DE"}, args={"to": "$.name"}),
+        ),
+    ],
+)
+def test_the_form_reads_triggers_without_times(fields: dict[str, str], trigger: object) -> None:
+    rules, errors = schedule_form.read_rules(Fields(list({"timezone": "UTC", **fields}.items())))
+    assert errors == {}
+    assert rules["trigger"] == trigger

@@ -59,18 +59,18 @@ def test_a_read_only_server_can_be_viewed_and_not_changed(tmp_path: Path) -> Non
             assert name == "open"
             base, _, token = address.partition("/sign-in?token=")
             with httpx.Client(base_url=base, timeout=PATIENCE) as browser:
-                inside = browser.get(address)
-                assert (inside.status_code, inside.headers["location"]) == (303, "/")
-                page = browser.get("/settings")
-                assert page.status_code == 200
-                assert "read-only" in page.text
-                assert "/settings/set" not in page.text
                 created = browser.post(
                     "/api/jobs",
                     json={"task": "send", "args": {"to": "ada"}},
                     headers={"authorization": f"Bearer {token}"},
                 )
                 assert (created.status_code, created.json()["code"]) == (403, "read_only")
+                inside = browser.get(address)
+                assert (inside.status_code, inside.headers["location"]) == (303, "/")
+                page = browser.get("/settings")
+                assert page.status_code == 200
+                assert "read-only" in page.text
+                assert "/settings/set" not in page.text
         finally:
             served.terminate()
             served.wait(PATIENCE)

@@ -10,8 +10,11 @@ from tests.interfaces.dashboard.kit import House, house
 from tests.interfaces.rest.kit import Browser
 
 from tidemill import App
+from tidemill.client.core import client_of
+from tidemill.client.sessions import SessionApi
 from tidemill.clock import ManualClock
 from tidemill.dashboard import create_site
+from tidemill.errors import KeyNotFound
 
 
 @pytest.fixture
@@ -97,6 +100,90 @@ def test_signing_out_ends_the_session(shop: House) -> None:
     person = shop.person("operator", "acme")
     person.send("/", "/sign-out")
     assert person.ask("GET", "/").status_code == 303
+
+
+def test_a_cookie_from_before_the_sign_out_no_longer_opens_a_page(shop: House) -> None:
+    person = shop.person("operator", "acme")
+    cookie = {"cookie": f"tidemill_session={person.cookies['tidemill_session']}"}
+    replay = Browser(shop.site_app)
+    replay.witness = None
+    try:
+        assert replay.request("GET", "/jobs", headers=cookie).status_code == 200
+        person.send("/", "/sign-out")
+        replay.cookies.clear()
+        assert replay.request("GET", "/jobs", headers=cookie).status_code == 303
+    finally:
+        replay.close()
+
+
+def test_the_store_keeps_neither_the_cookie_nor_the_key(shop: House) -> None:
+    person = shop.person("operator", "acme")
+    cookie = person.cookies["tidemill_session"]
+    (session,) = client_of(shop.app).store(None).sessions()
+    assert cookie not in repr(session)
+    assert session.id != cookie
+    assert session.who.endswith("(operator of acme)")
+    assert session.key_id is not None
+
+
+def test_a_session_ends_after_its_lifetime() -> None:
+    with house(session_lifetime="10 min", clock=ManualClock()) as shop:
+        person = shop.person("operator", "acme")
+        assert isinstance(shop.app.clock, ManualClock)
+        shop.app.clock.advance("9 min")
+        assert person.ask("GET", "/").status_code == 200
+        shop.app.clock.advance("1 min")
+        assert person.ask("GET", "/").status_code == 303
+
+
+def test_ending_a_session_by_its_id_signs_that_user_out(shop: House) -> None:
+    ann, bob = shop.person("operator", "acme"), shop.person("viewer", "acme")
+    sessions = SessionApi(client_of(shop.app))
+    (of_ann,) = [session for session in sessions.list() if "operator" in session.who]
+    with pytest.raises(KeyNotFound, match="there is no session"):
+        sessions.end([of_ann.id[:12], "none"])
+    assert [session.id for session in sessions.end([of_ann.id[:12]])] == [of_ann.id]
+    shop.site.sessions.api._forget([of_ann.id])  # as after five seconds
+    assert ann.ask("GET", "/").status_code == 303
+    assert bob.ask("GET", "/").status_code == 200
+    (record,) = shop.app.audit.list(tenant="*", action="session.ended")
+    assert record.entry.before == {"who": of_ann.who}
+
+
+def test_the_one_time_token_signs_in_once() -> None:
+    with App("memory://", clock=ManualClock()) as app:
+        first, second = Browser(create_site(app, token="t0ken")), Browser(create_site(app, token="t0ken"))
+        try:
+            bearer = {"authorization": "Bearer t0ken"}
+            assert first.request("GET", "/api/queues", headers=bearer).status_code == 200
+            assert first.request("GET", "/sign-in?token=t0ken").status_code == 303
+            assert first.request("GET", "/").status_code == 200
+            first.cookies.clear()
+            assert first.request("GET", "/sign-in?token=t0ken").status_code == 200  # the form
+            assert first.request("POST", "/sign-in", data={"key": "t0ken"}).status_code == 401
+            assert first.request("GET", "/api/queues", headers=bearer).status_code == 401
+            # Another process of the same store, such as a replaced server.
+            assert second.request("POST", "/sign-in", data={"key": "t0ken"}).status_code == 401
+        finally:
+            first.close()
+            second.close()
+
+
+def test_the_one_time_token_and_its_session_end_with_the_first_key() -> None:
+    with App("memory://", clock=ManualClock()) as app:
+        browser, other = Browser(create_site(app, token="t0ken")), Browser(create_site(app, token="other"))
+        try:
+            assert browser.request("GET", "/sign-in?token=t0ken").status_code == 303
+            assert browser.request("GET", "/").status_code == 200
+            app.keys.create("ann", role="viewer")
+            assert browser.request("GET", "/").status_code == 303
+            assert other.request("GET", "/sign-in?token=other").status_code == 200  # the form
+            assert "token" not in other.request("GET", "/sign-in").text
+            bearer = {"authorization": "Bearer other"}
+            assert other.request("GET", "/api/queues", headers=bearer).status_code == 401
+        finally:
+            browser.close()
+            other.close()
 
 
 def test_a_forged_cookie_is_rejected(shop: House, stranger: Browser) -> None:

@@ -55,9 +55,9 @@ def test_the_failures_of_a_task_are_those_of_the_last_day(shop: House) -> None:
     person = shop.person("viewer", "acme")
     page = words(person.open("/tasks"))
     assert "3 (2.4 %)" in page
-    assert "Failures are those of the last 24 hours" in page
+    assert "Failures, p50 and p95 are those of the last 24 hours" in page
     assert "failed: 3 of 123, last 24 h" in words(person.open("/tasks/fail"))
-    assert "p95 of the latest 100" in words(person.open("/tasks/fail"))
+    assert "p95 of 3, last 24 h" in words(person.open("/tasks/fail"))
 
 
 def test_jobs_in_review_are_shown_with_their_task(shop: House) -> None:

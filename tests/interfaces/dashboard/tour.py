@@ -7,6 +7,7 @@ from urllib.parse import quote, urlencode
 
 from tidemill import App, JobState
 from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.graph import FlowFilter
 
 Things = Mapping[str, Sequence[str]]
 
@@ -50,6 +51,7 @@ def showroom_things(app: App) -> Things:
         "acts": ["cancel"],
         "definitions": ["nightly-letter"],
         "errors": [group.fingerprint for group in app.stats.errors(tenant=ALL_TENANTS).rows][:1],
+        "flows": [str(row.id) for row in app.store.flows(FlowFilter(ALL_TENANTS), limit=1)],
         "jobs": [
             _job(app, "running", "resize_photos"),
             _job(app, "dead_lettered"),

@@ -31,6 +31,8 @@ class Estate:
     key: str
     secret: str
     archived: str
+    flow: str = str(UUID(int=1))
+    batch: str = str(UUID(int=2))
 
     @property
     def mark(self) -> str:
@@ -43,6 +45,10 @@ class Estate:
             return [path]
         if path.startswith(("/api/jobs/", "/api/archive/explain/")):
             return [path.replace("{id}", id) for id in (*self.jobs, self.archived)]
+        if path.startswith("/api/flows/"):
+            return [path.replace("{id}", self.flow)]
+        if path.startswith("/api/batches/"):
+            return [path.replace("{id}", self.batch)]
         if path.startswith("/api/schedules/"):
             return [path.replace("{id}", name) for name in (self.schedule, f"{self.mark}-nightly")]
         if path.startswith("/api/keys/"):

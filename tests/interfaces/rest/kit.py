@@ -67,6 +67,10 @@ class Browser:
         if service is not None and isinstance(service.guard._auth, KeyCache):
             self.witness = Witness(service.app)
 
+    @property
+    def cookies(self) -> httpx.Cookies:
+        return self._client.cookies
+
     def request(self, method: str, path: str, **rest: Any) -> httpx.Response:
         return self._runner.run(self._client.request(method, path, **rest))
 

@@ -7,7 +7,7 @@ import http.client
 import json
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -18,7 +18,7 @@ from tests.interfaces.rest.witness import Witness
 from tidemill import App
 from tidemill.clock import Clock
 from tidemill.rest import ApiSettings, create_api
-from tidemill.web.guard import KeyCache
+from tidemill.web.guard import KeyCache, OneTimeToken
 from tidemill.web.server import Make, Server, Serving, serve
 
 PATIENCE = 60.0
@@ -127,7 +127,7 @@ class Place:
 
 def make_api(app: App, settings: ApiSettings, token: str | None) -> Starlette:
     """Create the API alone."""
-    return create_api(app, auth=KeyCache(app, token), settings=settings)
+    return create_api(app, auth=KeyCache(app, OneTimeToken(app, token) if token else None), settings=settings)
 
 
 @contextlib.contextmanager
@@ -137,10 +137,11 @@ def place(
     tasks: Callable[[App], object] = declare,
     make: Make = make_api,
     clock: Clock | None = None,
+    stores: Mapping[str, str] | None = None,
     **settings: Any,
 ) -> Iterator[Place]:
     """Run a server over a store in a thread of this process; ``make`` builds the application, by default the API."""
-    with App(url, migrate=True, clock=clock) as app:
+    with App(url, stores=stores, migrate=True, clock=clock) as app:
         tasks(app)
         servers: list[Server] = []
         told: queue.Queue[Serving | BaseException] = queue.Queue()

@@ -194,3 +194,15 @@ def test_revoking_a_key_ends_its_streams(monkeypatch: pytest.MonkeyPatch) -> Non
         until(lambda: where.server._service.streams == 1)
         where.app.keys.revoke(key.key.id)
         list(stream.lines())  # ends although no change occurs
+
+
+def test_the_event_stream_sends_what_happens_to_jobs() -> None:
+    with place() as where:
+        events = where.follow("/api/events/jobs?on=job.finished").events()
+        until(lambda: any(one.name.startswith("live/") for one in where.app.store.subscriptions))
+        id = create(where)
+        where.app.testing().drain()
+        first = next(events)
+        assert first.name == "events"
+        (happened,) = first.data["items"]
+        assert (happened["name"], happened["job_id"], happened["status"]) == ("job.finished", id, "completed")

@@ -15,7 +15,7 @@ from tests.interfaces.rest.kit import Site, problem, site
 
 from tidemill import Context
 from tidemill.rest.job_models import ExecutionDocument, JobDocument, LogDocument, ProgressDocument
-from tidemill.tasks.middleware import Step
+from tidemill.tasks.middleware import HookStep
 
 
 def test_creating_a_job_returns_its_location_and_its_document(shop: Site) -> None:
@@ -357,7 +357,7 @@ def test_an_unknown_job_is_not_found(shop: Site, verb: str) -> None:
 
 def test_headers_of_a_job_are_shown_and_enqueue_hooks_run(shop: Site) -> None:
     @contextmanager
-    def stamp(step: Step) -> Iterator[None]:
+    def stamp(step: HookStep) -> Iterator[None]:
         step.headers |= {"trace": "1", "api_key": "hush"}
         yield
 

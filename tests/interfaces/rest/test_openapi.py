@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from tests.interfaces.rest.kit import Site
 
+from tidemill.domain.masks import masked
 from tidemill.rest.api import all_routes
-from tidemill.web.masks import masked
 
 
 def test_the_document_is_openapi_3_1_and_has_every_route(shop: Site) -> None:

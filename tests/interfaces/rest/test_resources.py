@@ -45,6 +45,89 @@ def test_tasks_are_listed_with_their_arguments_and_counts(shop: Site) -> None:
     problem(shop.call("GET", "/api/tasks/nobody"), 404, "task_not_found")
 
 
+def test_options_of_a_task_are_overridden_and_reset(shop: Site) -> None:
+    admin: dict[str, Any] = {"tenant": "*", "role": "admin"}
+    changed = shop.call(
+        "PATCH", "/api/tasks/send", {"max_attempts": 9, "timeout": 5, "max_concurrent": 2}, **admin
+    )
+    task = fits("/api/tasks/{name}", changed.json(), "PATCH")
+    assert task["overrides"] == {"max_attempts": 9, "timeout": 5.0, "max_concurrent": 2}
+    changed = shop.call("PATCH", "/api/tasks/send", {"unset": ["timeout", "max_concurrent"]}, **admin)
+    assert changed.json()["overrides"] == {"max_attempts": 9}
+    assert changed.json()["paused"] is None
+    both = shop.call("PATCH", "/api/tasks/send", {"timeout": 1, "unset": ["timeout"]}, **admin)
+    problem(both, 422, "bad_settings")
+    problem(shop.call("PATCH", "/api/tasks/send", {"unset": ["queue"]}, **admin), 422, "invalid_request")
+    problem(shop.call("PATCH", "/api/tasks/nobody", {"timeout": 1}, **admin), 404, "task_not_found")
+
+
+def test_tenants_are_listed_and_configured(shop: Site) -> None:
+    admin: dict[str, Any] = {"tenant": "*", "role": "super_admin"}
+    shop.create()
+    set_ = shop.call("PATCH", "/api/tenants/blue", {"weight": 2.5, "max_priority": 10}, **admin).json()
+    assert fits("/api/tenants/{name}", set_, "PATCH") == {"tenant": "blue", "weight": 2.5, "max_priority": 10}
+    kept = shop.call("PATCH", "/api/tenants/blue", {"max_priority": None}, **admin).json()
+    assert kept == {"tenant": "blue", "weight": 2.5, "max_priority": None}
+    rows = {row["tenant"]: row for row in fits("/api/tenants", shop.get("/api/tenants", tenant="*"))["items"]}
+    assert rows["blue"]["weight"] == 2.5
+    assert sum(row["pending"] for row in rows.values()) == 1
+    assert shop.call("DELETE", "/api/tenants/blue", **admin).status_code == 204
+    assert "blue" not in [row["tenant"] for row in shop.get("/api/tenants", tenant="*")["items"]]
+    problem(shop.call("PATCH", "/api/tenants/blue", {"weight": 0}, **admin), 422, "invalid_request")
+    problem(shop.call("PATCH", "/api/tenants/blue", {"weight": 1}, tenant="*"), 403, "forbidden")
+    problem(shop.call("GET", "/api/tenants"), 403, "wrong_tenant")
+
+
+def test_limits_are_listed_set_and_removed(shop: Site) -> None:
+    admin: dict[str, Any] = {"tenant": "*", "role": "admin"}
+    limit = shop.call(
+        "PUT", "/api/limits", {"name": "queue/mail", "max": 3, "per": 60, "burst": 2}, **admin
+    ).json()
+    fits("/api/limits", limit, "PUT")
+    assert (limit["kind"], limit["max"], limit["per"], limit["burst"], limit["pinned"]) == (
+        "rate",
+        3,
+        60.0,
+        2,
+        True,
+    )
+    listed = fits("/api/limits", shop.get("/api/limits", tenant="*"))["items"]
+    assert "queue/mail" in [item["name"] for item in listed]
+    (one,) = shop.get("/api/limits?name=queue/mail", tenant="*")["items"]
+    assert one["name"] == "queue/mail"
+    assert shop.call("DELETE", "/api/limits?name=queue/mail", **admin).status_code == 204
+    problem(shop.call("GET", "/api/limits?name=queue/mail", tenant="*"), 404, "limit_not_found")
+    problem(shop.call("PUT", "/api/limits", {"name": "mial", "max": 1}, **admin), 422, "bad_settings")
+    problem(
+        shop.call("POST", "/api/limits/reset-breaker", {"name": "nothing"}, tenant="*"),
+        404,
+        "limit_not_found",
+    )
+
+
+def test_a_lease_is_released(shop: Site) -> None:
+    admin: dict[str, Any] = {"tenant": "*", "role": "admin"}
+    holder = shop.app.store.register(Worker(new_id(), "w1"), lease=timedelta(hours=1))
+    shop.app.store.acquire("duties", holder.id, ttl=timedelta(hours=1))
+    freed = shop.call("POST", "/api/leases/duties/release", **admin).json()
+    assert fits("/api/leases/{name}/release", freed, "POST") == {"name": "duties", "released": True}
+    assert shop.call("POST", "/api/leases/duties/release", **admin).json()["released"] is False
+    problem(shop.call("POST", "/api/leases/none/release", **admin), 404, "lease_not_found")
+
+
+def test_missing_fires_of_a_schedule_are_created(shop: Site) -> None:
+    body = {"key": "hourly", "task": "send", "trigger": "0 * * * *", "args": {"to": "ada"}}
+    made = shop.call("POST", "/api/schedules", body, role="admin").json()
+    path = f"/api/schedules/{made['id']}/backfill"
+    range_ = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-01T03:00:00Z"}
+    planned = shop.call("POST", path, {**range_, "dry_run": True}).json()
+    assert len(fits("/api/schedules/{id}/backfill", planned, "POST")["fires"]) == 4
+    done = shop.call("POST", path, {**range_, "limit": 3}).json()
+    assert (len(done["fires"]), done["existing"], done["more"]) == (3, 0, True)
+    rest = shop.call("POST", path, range_).json()
+    assert (len(rest["fires"]), rest["existing"], rest["more"]) == (1, 3, False)
+
+
 def test_a_tenant_and_the_whole_store_are_paused_and_resumed(shop: Site) -> None:
     job = shop.create()
 
@@ -444,11 +527,6 @@ def test_health_checks_need_no_key_and_expose_no_details(shop: Site, monkeypatch
             {"key": "d", "task": "send", "args": {"to": "x"}, "tier": "cold"},
             "archive policy",
         ),
-        (
-            "/api/definitions",
-            {"key": "d", "task": "send", "args": {"to": "x"}, "notifications": {}},
-            "events",
-        ),
     ],
 )
 def test_a_withdrawn_field_names_its_replacement(
@@ -456,3 +534,12 @@ def test_a_withdrawn_field_names_its_replacement(
 ) -> None:
     found = problem(shop.call("POST", path, body, role="admin"), 422, "invalid_request")
     assert instead in found["detail"]
+
+
+def test_a_schedule_after_a_definition_tells_what_it_waits_for(shop: Site) -> None:
+    trigger = {"kind": "after", "definitions": ["orders"]}
+    body = {"key": "load", "task": "send", "args": {"to": "ada"}, "trigger": trigger}
+    made = shop.call("POST", "/api/schedules", body, role="admin").json()
+    assert (made["words"], made["overlap"], made["next_fire_at"]) == ("After orders completed", "queue", None)
+    found = shop.get(f"/api/schedules/{made['id']}/why", role="viewer")
+    assert found == {"schedule": "load", "waits": "waits for orders, which does not exist yet"}

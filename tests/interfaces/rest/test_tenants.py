@@ -38,12 +38,27 @@ class Estate:
         )
         assert definition.status_code == 201, definition.text
         self.definition = definition.json()["id"]
+        nodes = [
+            {"name": "first", "task": "fail", "args": {"words": "acme-words"}},
+            {"name": "second", "task": "send", "args": {"to": "acme-person"}, "after": ["first"]},
+        ]
+        flow = shop.call("POST", "/api/flows", {"name": "acme-flow", "nodes": nodes}, role="admin")
+        assert flow.status_code == 201, flow.text
+        self.flow = flow.json()["id"]
+        with shop.app.tenant("acme"), shop.app.batch("acme-batch") as batch:
+            shop.app.bound_task("send").enqueue(to="acme-person")
+        self.batch = str(batch.id)
+        shop.drain()
         self.key = shop.call("POST", "/api/keys", {"name": "acme-key"}, role="super_admin").json()["id"]
 
     def paths(self, path: str) -> list[str]:
         """A route's paths with acme's ids."""
         if "/jobs/{id}" in path or "/explain/{id}" in path:
             return [path.replace("{id}", id) for id in (self.job, self.failed, self.review)]
+        if "/flows/{id}" in path:
+            return [path.replace("{id}", self.flow)]
+        if "/batches/{id}" in path:
+            return [path.replace("{id}", self.batch)]
         if "/schedules/{id}" in path:
             return [path.replace("{id}", id) for id in (self.schedule, "acme-nightly")]
         if "/keys/{id}" in path:
@@ -52,7 +67,17 @@ class Estate:
 
     def signs(self) -> list[str]:
         """Texts that only acme's keys may see."""
-        return [self.job, self.failed, self.review, self.schedule, self.definition, self.key, "acme"]
+        return [
+            self.job,
+            self.failed,
+            self.review,
+            self.schedule,
+            self.definition,
+            self.key,
+            self.flow,
+            self.batch,
+            "acme",
+        ]
 
 
 @pytest.fixture
@@ -65,7 +90,7 @@ READS = sorted(
     {act.path for act in all_routes() if act.method == "GET" and not act.stream and not act.everywhere}
 )
 
-NOT_FOR_VIEWERS = {"/api/jobs/{id}/args", "/api/jobs/{id}/value"}
+NOT_FOR_VIEWERS = {"/api/jobs/{id}/args", "/api/jobs/{id}/value", "/api/jobs/{id}/steps"}
 """Downloads are not masked. The role is checked before the job is read, so 403 says nothing about the job."""
 
 
@@ -91,6 +116,16 @@ def test_a_tenant_sees_its_own_data(estate: Estate) -> None:
     assert [sign for sign in estate.signs() if sign not in seen] == []
 
 
+POSTED: dict[str, dict[str, object]] = {
+    "backfill": {"start": "2026-01-01T00:00:00Z", "end": "2026-01-01T01:00:00Z"},
+    "reschedule": {"run_at": "2999-01-01T00:00:00Z"},
+    "skip": {"node": "first"},
+    "answer": {"answer": True},
+    "signal": {"name": "go"},
+    "signals": {"name": "go"},
+}
+"""Bodies of the POST routes that need one, by the last part of their path."""
+
 CHANGES = sorted(
     {(act.method, act.path) for act in all_routes() if act.mutates and "{" in act.path and not act.everywhere}
 )
@@ -101,7 +136,7 @@ def test_another_tenant_cannot_change_data_of_the_first(estate: Estate, method: 
     bodies = {
         "PUT": {"trigger": "0 3 * * *"} if "schedules" in path else {"args": {"to": "x"}},
         "PATCH": {"priority": 1} if "jobs" in path else {"owner": "x"},
-        "POST": {"run_at": "2999-01-01T00:00:00Z"} if path.endswith("/reschedule") else None,
+        "POST": POSTED.get(path.rpartition("/")[2]),
     }
     for address in estate.paths(path):
         before = {each: estate.shop.call("GET", each, role="super_admin").text for each in _kept(estate)}
@@ -120,6 +155,8 @@ def _kept(estate: Estate) -> list[str]:
     return [
         *(f"/api/jobs/{id}" for id in (estate.job, estate.failed, estate.review)),
         f"/api/schedules/{estate.schedule}",
+        f"/api/flows/{estate.flow}",
+        f"/api/batches/{estate.batch}",
         "/api/definitions/acme-report",
         "/api/keys",
     ]

@@ -46,6 +46,8 @@ INSTALLED_APPS = [
 ]
 if importlib.util.find_spec("django.tasks") is None:
     INSTALLED_APPS.append("django_tasks")
+if os.environ.get("SHOP_BEAT"):
+    INSTALLED_APPS.append("django_celery_beat")
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

@@ -1,0 +1,332 @@
+"""Notices end to end: an event in the store, a rule, a job, and a real receiver."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from standardwebhooks import Webhook
+from tests.delivery.receivers import HookReceiver, MailBox, mail_server
+
+from tidemill import App, Context, ManualClock, NoticeRule, PermanentError
+from tidemill.errors import BadSchedule, BadSettings
+
+SECRET = "whsec_" + base64.b64encode(b"a secret of 24 bytes 123").decode()
+START = datetime(2026, 3, 2, 12, tzinfo=UTC)
+LOCAL = ["127.0.0.0/8"]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(START)
+
+
+@pytest.fixture
+def mail() -> Iterator[tuple[str, MailBox]]:
+    with mail_server() as started:
+        yield started
+
+
+def run(app: App) -> None:
+    """Run the jobs, turn their events into notices, and send those."""
+    app.testing().drain()
+    app.subscriptions.deliver()
+    app.testing().drain()
+
+
+def notify_app(clock: ManualClock, **settings: Any) -> App:
+    app = App("memory://", clock=clock, outgoing_networks=LOCAL, alerts=False, **settings)
+
+    @app.task(retry=None, owner="billing-team")
+    def charge(order: int) -> int:
+        if order < 0:
+            raise PermanentError(f"order {order} is refused")
+        return order
+
+    return app
+
+
+def declared(app: App) -> Any:
+    """The task of the app, after its rules are stored as a worker would store them."""
+    app.subscriptions.deliver()
+    return app.bound_task("charge")
+
+
+def test_a_webhook_is_signed_and_an_independent_library_accepts_it() -> None:
+    clock = ManualClock(datetime.now(UTC))  # the library compares the time with its own
+    with HookReceiver() as hook:
+        rules = [NoticeRule("hook", on="failed")]
+        app = notify_app(clock, notify={"hook": f"{hook.url}/in?x=1#{SECRET}"}, notices=rules)
+        declared(app).enqueue(order=-1)
+        declared(app).enqueue(order=1)
+        run(app)
+        app.close()
+    ((path, headers, body),) = hook.requests
+    assert path == "/in?x=1"
+    document = Webhook(SECRET).verify(body, headers)
+    assert document["type"] == "notice.failed"
+    assert document["data"]["items"][0]["error"] == "tidemill.errors.PermanentError: order -1 is refused"
+    with pytest.raises(Exception, match="signature"):
+        Webhook(SECRET).verify(body + b" ", headers)
+
+
+def test_the_owner_of_a_task_is_notified_of_a_permanent_failure(
+    clock: ManualClock, mail: tuple[str, MailBox]
+) -> None:
+    url, box = mail
+    app = notify_app(
+        clock,
+        smtp=url,
+        owners={"billing-team": "mailto:billing@example.com"},
+        dashboard_url="https://jobs.example.com/",
+    )
+    job = declared(app).enqueue(order=-7)
+    declared(app).enqueue(order=7)
+    run(app)
+    (sent,) = app.notices.list()
+    app.close()
+    assert box.recipients == [["billing@example.com"]]
+    (message,) = box.mails
+    assert message["Subject"] == "1 job of charge failed"
+    assert f"https://jobs.example.com/jobs/{job.id}" in message.get_content()
+    assert "order -7 is refused" in message.get_content()
+    assert (sent.channel, sent.status, sent.rule, sent.count) == (
+        "owner:billing-team",
+        "completed",
+        "owners",
+        1,
+    )
+    assert sent.answer == "mailed to billing@example.com"
+    assert sent.sent_at is not None
+
+
+def test_a_dead_letter_escalates_after_retries_and_a_breaker(
+    clock: ManualClock, mail: tuple[str, MailBox]
+) -> None:
+    url, box = mail
+    app = App("memory://", clock=clock, alerts=False, smtp=url, owners={"ann": "mailto:ann@example.com"})
+    runs = []
+
+    @app.task(retry=3, owner="ann", breaker="bank")
+    def pay() -> None:
+        runs.append(1)
+        raise ConnectionError("the bank is down")
+
+    app.subscriptions.deliver()
+    job = pay.enqueue()
+    testing = app.testing()
+    for _ in range(3):
+        testing.drain()
+        clock.advance(timedelta(minutes=30))
+    testing.drain()
+    run(app)
+    assert len(runs) == 3
+    assert job.refresh().status == "dead_lettered"
+    assert [mail["To"] for mail in box.mails] == ["ann@example.com"]
+    assert "the bank is down" in box.mails[0].get_content()
+    app.close()
+
+
+def test_events_within_a_minute_become_one_notice(clock: ManualClock) -> None:
+    with HookReceiver() as hook:
+        app = notify_app(
+            clock,
+            notify={"hook": f"{hook.url}/#{SECRET}"},
+            notices=[NoticeRule("hook", on="failed", title="$count of $task", every="1m")],
+        )
+        task = declared(app)
+        for order in range(30):
+            task.enqueue(order=-1 - order)
+        run(app)
+        (sent,) = app.notices.list()
+        app.close()
+    assert len(hook.requests) == 1
+    assert sent.title == "30 of charge"
+    assert sent.count == 30
+    assert "and 10 more" in sent.text
+    assert len(sent.items) == 20
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_receiver_is_asked_again_after_the_time_that_it_names(clock: ManualClock, status: int) -> None:
+    with HookReceiver((status, {"Retry-After": "120"}), (204, {})) as hook:
+        app = notify_app(
+            clock, notify={"hook": f"{hook.url}/#{SECRET}"}, notices=[NoticeRule("hook", on="failed")]
+        )
+        declared(app).enqueue(order=-1)
+        run(app)
+        assert [notice.status for notice in app.notices.list()] == ["scheduled"]
+        clock.advance(timedelta(seconds=119))
+        app.testing().drain()
+        assert len(hook.requests) == 1
+        clock.advance(timedelta(seconds=2))
+        app.testing().drain()
+        (sent,) = app.notices.list()
+        app.close()
+    assert (sent.status, sent.attempts, sent.answer) == ("completed", 2, "HTTP 204")
+    ids = {headers["webhook-id"] for _, headers, _ in hook.requests}
+    assert len(ids) == 1
+
+
+def test_a_receiver_that_does_not_answer_is_asked_again(clock: ManualClock) -> None:
+    with HookReceiver() as hook:
+        gone = hook.url
+    app = notify_app(clock, notify={"hook": f"{gone}/#{SECRET}"}, notices=[NoticeRule("hook", on="failed")])
+    declared(app).enqueue(order=-1)
+    run(app)
+    assert [notice.status for notice in app.notices.list()] == ["scheduled"]
+    app.close()
+
+
+def test_a_redirect_is_not_followed(clock: ManualClock) -> None:
+    with HookReceiver() as inner, HookReceiver((302, {"Location": inner.url})) as hook:
+        app = notify_app(
+            clock, notify={"hook": f"{hook.url}/#{SECRET}"}, notices=[NoticeRule("hook", on="failed")]
+        )
+        declared(app).enqueue(order=-1)
+        run(app)
+        (sent,) = app.notices.list()
+        app.close()
+    assert not inner.requests
+    assert sent.status == "failed"
+    assert sent.error is not None
+    assert "redirects are not followed" in sent.error
+
+
+def test_a_private_address_is_refused(clock: ManualClock) -> None:
+    with HookReceiver() as hook:
+        app = App(
+            "memory://",
+            clock=clock,
+            alerts=False,
+            notify={"hook": f"{hook.url}/#{SECRET}"},
+        )
+        job = app.notices.send("hook", "hello")
+        app.testing().drain()
+        (sent,) = app.notices.list()
+        app.close()
+    assert not hook.requests
+    assert job.id == sent.id
+    assert sent.error is not None
+    assert "not a public address" in sent.error
+
+
+def test_the_notifications_of_a_definition_are_sent(clock: ManualClock, mail: tuple[str, MailBox]) -> None:
+    url, box = mail
+    app = notify_app(clock, smtp=url, notify={"ops": "mailto:ops@example.com"})
+    app.definitions.save("invoice", "charge", args={"order": -1}, notifications={"failed": ["ops"]})
+    app.definitions.save("other", "charge", args={"order": -2})
+    app.definitions.trigger("invoice")
+    app.definitions.trigger("other")
+    run(app)
+    app.close()
+    assert [mail["To"] for mail in box.mails] == ["ops@example.com"]
+    assert "order -1" in box.mails[0].get_content()
+
+
+def test_unknown_channels_and_events_of_a_definition_are_refused(clock: ManualClock) -> None:
+    app = notify_app(clock)
+    with pytest.raises(BadSchedule, match="notifications: there is no channel 'ops'"):
+        app.definitions.save("d", "charge", args={"order": 1}, notifications={"failed": ["ops"]})
+    with pytest.raises(BadSchedule, match="unknown event 'boom'"):
+        app.definitions.save("d", "charge", args={"order": 1}, notifications={"boom": ["ops"]})
+    app.close()
+
+
+def test_the_people_whom_a_job_asks_are_notified(clock: ManualClock, mail: tuple[str, MailBox]) -> None:
+    url, box = mail
+    app = App(
+        "memory://", clock=clock, alerts=False, smtp=url, notify={"finance": "mailto:finance@example.com"}
+    )
+
+    class Decision(BaseModel):
+        approved: bool
+
+    @app.task
+    def expense(ctx: Context, amount: int) -> bool:
+        decision = ctx.ask(Decision, to="finance", message=f"May we spend {amount}?")
+        return decision is not None and decision.approved
+
+    app.subscriptions.deliver()
+    job = expense.enqueue(amount=500)
+    run(app)
+    assert [mail["To"] for mail in box.mails] == ["finance@example.com"]
+    assert "May we spend 500?" in box.mails[0].get_content()
+    app.signals.answer(job, {"approved": True})
+    app.testing().drain()
+    assert job.result() is True
+    app.close()
+
+
+def test_a_user_is_notified_with_a_link_when_an_export_is_ready(
+    clock: ManualClock, mail: tuple[str, MailBox]
+) -> None:
+    url, box = mail
+    app = App("memory://", clock=clock, alerts=False, smtp=url, notify={"users": "mailto:nobody@example.com"})
+
+    @app.task
+    def export(user: str) -> None:
+        app.notices.send("users", "Your export is ready", link="https://example.com/x.csv", to=user)
+
+    export.enqueue(user="ann@example.com")
+    app.testing().drain()
+    app.close()
+    assert box.recipients == [["ann@example.com"]]
+    assert "https://example.com/x.csv" in box.mails[0].get_content()
+
+
+def test_quiet_hours_hold_back_warnings_and_let_critical_alerts_pass() -> None:
+    clock = ManualClock(datetime(2026, 1, 5, 22, 30, tzinfo=UTC))  # 23:30 in Berlin
+    with HookReceiver() as hook:
+        rule = NoticeRule("hook", on=["failed", "alert"], quiet="22:00-07:00 Europe/Berlin")
+        app = notify_app(clock, notify={"hook": f"{hook.url}/#{SECRET}"}, notices=[rule])
+        declared(app).enqueue(order=-1)
+        for _ in range(11):
+            declared(app).enqueue(order=-2)
+        run(app)
+        assert not hook.requests
+        app.alerts.evaluate()
+        run(app)
+        texts = [json.loads(body)["data"]["items"] for _, _, body in hook.requests]
+        assert [item["code"] for items in texts for item in items] == ["failure_rate"]
+        clock.advance(timedelta(hours=7, minutes=30))  # 07:00 in Berlin
+        run(app)
+        app.close()
+    kinds = [json.loads(body)["type"] for _, _, body in hook.requests]
+    assert kinds == ["notice.alert", "notice.failed"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"notify": {"hook": "https://example.com"}}, "webhook without a secret"),
+        ({"notify": {"mail": "mailto:a@example.com"}}, "give the mail server too"),
+        ({"notify": {"x": "nothing"}}, "is no address"),
+        ({"notices": [NoticeRule("ops")]}, "which is no channel"),
+        ({"outgoing_networks": ["10.0.0.0/99"]}, "give networks such as"),
+        ({"smtp": "http://x"}, "is not a mail server"),
+        ({"dashboard_url": "jobs"}, "dashboard_url"),
+    ],
+)
+def test_invalid_settings_are_refused_with_a_hint(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadSettings, match=message):
+        App("memory://", **settings)
+
+
+def test_no_notice_reveals_the_address_of_its_channel(clock: ManualClock) -> None:
+    with HookReceiver() as hook:
+        app = notify_app(
+            clock, notify={"hook": f"{hook.url}/#{SECRET}"}, notices=[NoticeRule("hook", on="failed")]
+        )
+        declared(app).enqueue(order=-1)
+        run(app)
+        stored = repr(app.store.settings()) + repr(list(app.notices.list()))
+        assert hook.url not in stored
+        assert SECRET not in stored
+        assert [info.kind for info in app.notices.channels()] == ["webhook"]
+        app.close()

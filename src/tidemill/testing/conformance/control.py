@@ -170,6 +170,13 @@ class MoveLaws:
         timings = store.lately([approved.task], per_task=10, tenant=ALL_TENANTS)
         assert [(row.run_time, row.lag) for row in timings] == [(None, None)] * 2
 
+    def test_a_job_cancelled_after_a_rerun_has_no_start(self, store: Store) -> None:
+        job = bring(store, S.REVIEW_NEEDED)
+        store.move([decide.move(job, Action.RERUN)], now=at(50))
+        store.move([decide.move(get_one(store, job.id), Action.CANCEL)], now=at(51))
+        cancelled = get_one(store, job.id)
+        assert (cancelled.state, cancelled.started_at) == (S.CANCELLED, None)
+
     def test_a_move_with_a_result_replaces_the_stored_one(self, store: Store) -> None:
         job = bring(store, S.REVIEW_NEEDED)
         move = Move(job.id, "default", frozenset({S.REVIEW_NEEDED}), S.COMPLETED, result='{"n":2}')

@@ -17,8 +17,8 @@ create temp table if not exists tidemill_item_move(
 create temp table if not exists tidemill_moved(
   n integer primary key, id blob not null unique, tenant text, queue text, task text, priority integer, attempt integer,
   max_attempts integer, crashes integer, token integer, run_at integer, created_at integer, expires_at integer, timeout integer,
-  unique_key text, until_claimed integer, limits text, detailed integer, args text, tied integer, to_state text, why text, due_at integer,
-  result text);
+  unique_key text, until_claimed integer, limits text, detailed integer, args text, tied integer, old_state text, to_state text,
+  why text, due_at integer, result text);
 
 create temp table if not exists tidemill_held(
   place integer primary key, n integer not null, new_state text not null, keyed integer not null,

@@ -30,7 +30,7 @@ moved as materialized (
   select * from from_ready union all select * from from_scheduled union all select * from from_parked union all
   select
     -- include: waiting_columns
-    , null, to_state, why, delay, restart, new_result, n
+    , state, null, to_state, why, delay, restart, new_result, n
   from from_history),
 unreachable_gone as (delete from tidemill.unreachable_jobs where job_id = any(array(select id from moved))),
 into_ready as (
@@ -68,7 +68,8 @@ into_history as (
     -- include: job_columns
     , case when not restart then attempt else 0 end, case when not restart then crashes else 0 end, token,
     run_at, unique_key, until_claimed, why, to_state,
-    (select e.started_at from tidemill.executions e where e.job_id = moved.id and e.number = moved.token and e.state = 'review'),
+    (select e.started_at from tidemill.executions e where e.job_id = moved.id and e.number = moved.token and e.state = 'review'
+       and moved.old_state = 'review_needed'),
     coalesce(:now::timestamptz, now()), coalesce(result, old_result)
   from moved where to_state in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered')
   returning tenant, task, queue, worker, state, execution, attempt, run_at, started_at, finished_at),

@@ -64,7 +64,9 @@ insert into tidemill_history(
 select
   -- include: job_columns
   , attempt, crashes, token, run_at, unique_key, until_claimed, why, to_state,
-  (select e.started_at from tidemill_executions e where e.job_id = m.id and e.number = m.token and e.state = 'review'), :now, result
+  (select e.started_at from tidemill_executions e where e.job_id = m.id and e.number = m.token and e.state = 'review'
+     and m.old_state = 'review_needed'),
+  :now, result
 from temp.tidemill_moved m where to_state in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered')
 ;
 with ending as (select * from tidemill_history where id in (select id from temp.tidemill_moved)),

@@ -3,4 +3,4 @@ delete from tidemill.{table} j using item x
 where j.id = x.id and x.tenant in ('*', j.tenant) and {state} = any(string_to_array(x.expect, ','))
 returning
   -- include: waiting_columns(prefix=j)
-  , {old_result} as old_result, x.to_state, x.why, x.delay, x.restart, x.result, x.n),
+  , {state} as old_state, {old_result} as old_result, x.to_state, x.why, x.delay, x.restart, x.result, x.n),

@@ -32,9 +32,11 @@ def check(env: Environment, options: Options, _rest: list[str]) -> int:
 
 
 def test(env: Environment, options: Options, rest: list[str]) -> int:
-    """Run the tests; --all adds the long ones and requires every service, --nightly also adds chaos runs of minutes, --cov measures coverage; other arguments go to pytest."""
+    """Run the tests; --all adds the long ones and requires every service, --nightly also adds chaos runs of minutes, --cov measures coverage, --rerun runs up to five failed tests once more, alone; other arguments go to pytest."""
     env.ready()
-    return tests.run(env, rest, every=options.all, nightly=options.nightly, coverage=options.cov)
+    return tests.run(
+        env, rest, every=options.all, nightly=options.nightly, coverage=options.cov, rerun=options.rerun
+    )
 
 
 def bench(env: Environment, _options: Options, rest: list[str]) -> int:
@@ -110,7 +112,7 @@ class Command(NamedTuple):
 COMMANDS = (
     Command(setup),
     Command(check, ("--fix",)),
-    Command(test, ("--all", "--nightly", "--cov"), passes_on=True),
+    Command(test, ("--all", "--nightly", "--cov", "--rerun"), passes_on=True),
     Command(bench, passes_on=True),
     Command(faults, passes_on=True),
     Command(docs, ("--serve", "--write"), passes_on=True),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
+from pathlib import Path
 
 from tools.environment import Environment, become
 from tools.terminal import ROOT, heading
@@ -11,6 +13,11 @@ from tools.terminal import ROOT, heading
 # A run with one of these arguments stays in one process. With -k, collecting all tests once is faster than
 # collecting them in every worker.
 _SINGLE = ("-n", "--numprocesses", "--pdb", "--trace", "-k", "--collect-only", "--co")
+
+
+# More failures than this are no accident of a busy machine, and nothing runs again.
+_RERUN_AT_MOST = 5
+_FAILED = Path(".pytest_cache/v/cache/lastfailed")
 
 
 def parallel(arguments: list[str]) -> list[str]:
@@ -22,7 +29,9 @@ def parallel(arguments: list[str]) -> list[str]:
     return ["-n", str(min(8, (os.cpu_count() or 2) + 1)), "--dist", "worksteal"]
 
 
-def run(env: Environment, arguments: list[str], *, every: bool, nightly: bool, coverage: bool) -> int:
+def run(
+    env: Environment, arguments: list[str], *, every: bool, nightly: bool, coverage: bool, rerun: bool
+) -> int:
     """Run pytest with these arguments."""
     every = every or nightly
     heading(f"tests on Python {env.version}" + (", every service required" if every else ""))
@@ -32,7 +41,25 @@ def run(env: Environment, arguments: list[str], *, every: bool, nightly: bool, c
         extra["TIDEMILL_TEST_NIGHTLY"] = "1"
     if coverage:
         return measured(env, chosen, extra)
+    if rerun:
+        return run_again(env, chosen, extra)
     return become(env, str(env.python), "-m", "pytest", *chosen, **extra)
+
+
+def run_again(env: Environment, arguments: list[str], extra: dict[str, str]) -> int:
+    """Run pytest, then run the few tests that failed once more, one by one and without other tests beside them.
+
+    A test that passes alone is unstable, which is a defect of the test or of the code. The run names it.
+    """
+    variables = dict(env.variables(), **extra)
+    command = [str(env.python), "-m", "pytest"]
+    outcome = subprocess.call([*command, "--cache-clear", *arguments], cwd=ROOT, env=variables)
+    failed = sorted(json.loads((ROOT / _FAILED).read_text())) if (ROOT / _FAILED).is_file() else []
+    if outcome != 1 or not 0 < len(failed) <= _RERUN_AT_MOST:
+        return outcome
+    heading(f"UNSTABLE OR BROKEN: {len(failed)} failed beside other tests and run again alone")
+    print(*failed, sep="\n", flush=True)
+    return subprocess.call([*command, "-p", "no:xdist", *failed], cwd=ROOT, env=variables)
 
 
 def measured(env: Environment, arguments: list[str], extra: dict[str, str]) -> int:

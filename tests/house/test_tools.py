@@ -10,9 +10,11 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from tools import tests as test_runs
 from tools.commands import COMMANDS
+from tools.environment import Environment
 from tools.pythons import SUPPORTED
-from tools.tests import parallel
+from tools.tests import parallel, run_again
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOTSTRAP = [ROOT / "dev.py", *sorted((ROOT / "tools").glob("*.py"))]
@@ -80,3 +82,31 @@ def test_a_wrong_command_line_is_refused_in_one_line(words: list[str], message: 
     assert (done.returncode, done.stdout) == (2, "")
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("failing", "outcome"), [("first", 0), ("every", 1)])
+def test_a_failed_test_runs_once_more_alone(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    failing: str,
+    outcome: int,
+) -> None:
+    (tmp_path / "pytest.ini").write_text("[pytest]\n")
+    (tmp_path / "test_one.py").write_text(
+        "import pathlib\n"
+        "RUNS = pathlib.Path(__file__).with_name('runs')\n"
+        "def test_stable(): pass\n"
+        "def test_other():\n"
+        "    runs = RUNS.read_text() if RUNS.exists() else ''\n"
+        "    RUNS.write_text(runs + 'x')\n"
+        f"    assert runs and {failing == 'first'}\n"
+    )
+    monkeypatch.setattr(test_runs, "ROOT", tmp_path)
+    env = Environment(None)
+    env.python = Path(sys.executable)
+    assert run_again(env, ["-p", "no:cov"], {}) == outcome
+    output = capfd.readouterr().out
+    assert "UNSTABLE OR BROKEN: 1 failed" in output
+    assert "test_one.py::test_other" in output
+    assert (tmp_path / "runs").read_text() == "xx"

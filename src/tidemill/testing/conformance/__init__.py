@@ -23,67 +23,12 @@ and so on.
 
 from __future__ import annotations
 
+import pkgutil
+
 import pytest
 
-pytest.register_assert_rewrite(
-    *(
-        f"{__name__}.{face}"
-        for face in (
-            *(
-                "advancing",
-                "archive",
-                "asked",
-                "blobs",
-                "checkpoints",
-                "claiming",
-                "cluster",
-                "control",
-                "crowding",
-                "definitions",
-                "fencing",
-                "finishing",
-                "fires",
-                "flows",
-                "flow",
-                "following",
-                "gates",
-                "heirs",
-                "holds",
-                "insight",
-                "job_events",
-                "kept_rows",
-                "keys",
-                "kit",
-                "limited",
-                "limits",
-                "living_leases",
-                "messages",
-                "own_clock",
-                "payloads",
-                "planned",
-                "present",
-            ),
-            *(
-                "queries",
-                "rates",
-                "records",
-                "releases",
-                "returning",
-                "rules",
-                "schedules",
-                "searching",
-                "settings",
-                "signals",
-                "steps",
-                "streams",
-                "threads",
-                "transactions",
-                "unique",
-                "waiting",
-            ),
-        )
-    )
-)
+# Assertions of the suite explain themselves, as those of test modules do.
+pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in pkgutil.iter_modules(__path__)))
 
 from tidemill.testing.conformance.advances import AdvanceLaws, DueLaws  # noqa: E402
 from tidemill.testing.conformance.advisory_locks import HeldLaws, HoldLaws  # noqa: E402

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 
-from tidemill import PermanentError, Review
+from tidemill import Fixed, ManualClock, PermanentError, Review
 from tidemill.app import App
 from tidemill.client.jobs import handle
 from tidemill.client.jobs.api import Acted
@@ -459,3 +459,31 @@ def test_a_job_in_review_can_be_run_again(app: App) -> None:
     assert job.result(timeout=10) == "fine"
     with pytest.raises(IllegalTransition):
         asyncio.run(job.arerun())
+
+
+def test_a_job_and_its_attempts_tell_how_long_they_ran_and_which_went_wrong() -> None:
+    app = App("memory://", clock=ManualClock())
+    runs = []
+
+    @app.task(retry=Fixed(max_attempts=3, wait=timedelta(seconds=1)))
+    def wobble(ctx: Context) -> str:
+        runs.append(1)
+        cast(ManualClock, app.clock).advance(timedelta(seconds=len(runs)))
+        if len(runs) == 1:
+            raise ConnectionError("not yet")
+        return "done"
+
+    with app:
+        job = wobble.enqueue()
+        assert job.duration is None
+        testing = app.testing()
+        testing.drain()
+        testing.advance(timedelta(seconds=1))
+        testing.drain()
+        assert job.refresh().duration == timedelta(seconds=2)
+        assert [execution.duration for execution in job.executions()] == [
+            timedelta(seconds=2),
+            timedelta(seconds=1),
+        ]
+        (wrong,) = job.executions(failed=True)
+        assert (wrong.attempt, wrong.state) == (1, ExecutionState.FAILED)

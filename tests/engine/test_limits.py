@@ -236,12 +236,19 @@ def test_settings_of_a_task_apply_to_its_next_execution(harness: Harness) -> Non
     async def bad() -> None:
         raise ValueError
 
+    @harness.app.task(name="patient")
+    async def patient() -> None:
+        raise ValueError
+
     set_all(harness, "task/slow", {"timeout": 0.05, "max_attempts": 1})
     set_all(harness, "task/bad", {"max_attempts": 1})
+    set_all(harness, "task/patient", {"retry_delay": 3600})
     with harness.worker():
         late, failed = harness.ends(slow.enqueue(), bad.enqueue())
+        waiting = harness.becomes(patient.enqueue(), S.SCHEDULED)
     assert (late.state, late.attempt) == (S.TIMED_OUT, 1)
     assert (failed.state, failed.attempt) == (S.FAILED, 1)
+    assert timedelta(minutes=59) < waiting.run_at - waiting.created_at
 
 
 @pytest.mark.long

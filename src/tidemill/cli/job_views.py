@@ -193,6 +193,7 @@ def _fields(job: JobRow, now: datetime, made_by: Origin) -> Iterator[tuple[str, 
     yield "crashes", job.crashes or None
     for name in _INSTANTS:
         yield name.removesuffix("_at").replace("run", "due"), _when(getattr(job, name), now)
+    yield "took", None if job.duration is None else span(job.duration)
     yield "timeout", None if job.timeout is None else span(job.timeout)
     yield "worker", job.worker
     if job.progress is not None:

@@ -25,6 +25,7 @@ from tidemill.domain.limits import Rule
 @click.option(
     "--max-concurrent", type=click.IntRange(0), metavar="N", help="Jobs at the same time; 0 for no limit."
 )
+@click.option("--retry-delay", type=duration, metavar="DURATION", help="Wait before every further attempt.")
 @click.option("--unset", "dropped", multiple=True, metavar="KEY", help="Remove an override; repeatable.")
 @with_context
 def set_task(
@@ -33,6 +34,7 @@ def set_task(
     max_attempts: int | None,
     timeout: timedelta | None,
     max_concurrent: int | None,
+    retry_delay: timedelta | None,
     dropped: tuple[str, ...],
 ) -> None:
     """Override options of a task, for all workers.
@@ -42,7 +44,12 @@ def set_task(
     if context.app:
         # Refuse a misspelt name.
         context.registry.get(name)
-    values = {"max_attempts": max_attempts, "timeout": seconds(timeout), "max_concurrent": max_concurrent}
+    values = {
+        "max_attempts": max_attempts,
+        "timeout": seconds(timeout),
+        "max_concurrent": max_concurrent,
+        "retry_delay": seconds(retry_delay),
+    }
     given = {key: value for key, value in values.items() if value is not None}
     unset = _unset_keys(dropped, given)
     context.control.set_task(name, given, unset)
@@ -60,7 +67,7 @@ def _unset_keys(dropped: Iterable[str], given: Mapping[str, object]) -> set[str]
         raise click.BadParameter("the same option cannot be set and unset at once")
     if not given and not keys:
         raise click.BadParameter(
-            "nothing to set; pass --max-attempts, --timeout, --max-concurrent, or --unset KEY"
+            "nothing to set; pass --max-attempts, --timeout, --max-concurrent, --retry-delay, or --unset KEY"
         )
     return keys
 
@@ -102,6 +109,8 @@ def set_words(setting: Mapping[str, object], rule: Rule | None) -> str | None:
         words.append(
             "no timeout" if limit is None else f"timeout {span(timedelta(seconds=float(str(limit))))}"
         )
+    if "retry_delay" in setting:
+        words.append(f"{span(timedelta(seconds=float(str(setting['retry_delay']))))} between attempts")
     if rule is not None:
         words.append(f"{NO_LIMIT} of jobs at a time" if rule.max <= 0 else allowed(rule))
     return ", ".join(words) or None

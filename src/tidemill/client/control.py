@@ -41,7 +41,7 @@ TASK_SETTING = "task/"
 TENANT_SETTING = "tenant/"
 """Prefix of settings that change one tenant's share."""
 
-TASK_OVERRIDES = ("max_attempts", "timeout", "max_concurrent")
+TASK_OVERRIDES = ("max_attempts", "timeout", "max_concurrent", "retry_delay")
 """Options of a task that can be overridden at run time."""
 
 TENANT_OVERRIDES = ("weight", "max_priority")
@@ -186,7 +186,8 @@ class Control(StoreApi):
     ) -> Mapping[str, object]:
         """Override options of a task for all workers, or remove overrides; return what is overridden then.
 
-        The options are ``max_attempts``, ``timeout`` (seconds; None for no limit) and ``max_concurrent`` (0 for no limit).
+        The options are ``max_attempts``, ``timeout`` (seconds; None for no limit), ``max_concurrent`` (0 for no
+        limit) and ``retry_delay`` (seconds before every further attempt, instead of the retry policy's delays).
         """
         check_name("task", name)
         limits, limit_name = Limits(self._client), f"task/{name}"
@@ -359,20 +360,25 @@ def _check_tenant(key: str, value: object) -> None:
 
 
 def _check_task(key: str, value: object) -> None:
-    """Check a task setting: a dictionary of ``max_attempts`` and ``timeout`` (in seconds, None for no limit)."""
-    if not isinstance(value, Mapping) or not value.keys() <= {"max_attempts", "timeout"}:
+    """Check a task setting: ``max_attempts``, ``timeout`` (seconds, None for no limit) and ``retry_delay`` (seconds)."""
+    if not isinstance(value, Mapping) or not value.keys() <= {"max_attempts", "timeout", "retry_delay"}:
         raise BadSettings(
-            f"setting {key} is {value!r}; give a dictionary of max_attempts and timeout", setting=key
+            f"setting {key} is {value!r}; give a dictionary of max_attempts, timeout and retry_delay",
+            setting=key,
         )
-    attempts, timeout = value.get("max_attempts", 1), value.get("timeout")
+    attempts = value.get("max_attempts", 1)
     if type(attempts) is not int or attempts < 1:
         raise BadSettings(f"setting {key}: max_attempts is {attempts!r}; one is the least", setting=key)
     check_attempts(f"setting {key}", attempts)
-    if timeout is not None and (type(timeout) not in (int, float) or not 0 < timeout <= _LONGEST):
-        raise BadSettings(
-            f"setting {key}: timeout is {timeout!r}; give seconds, longer than zero and {_LONGEST:,.0f} at the most",
-            setting=key,
-        )
+    for name in ("timeout", "retry_delay"):
+        span = value.get(name, 1)
+        if span is None and name == "timeout":
+            continue
+        if type(span) not in (int, float) or not 0 < span <= _LONGEST:
+            raise BadSettings(
+                f"setting {key}: {name} is {span!r}; give seconds, longer than zero and {_LONGEST:,.0f} at the most",
+                setting=key,
+            )
 
 
 def _same(one: object, other: object) -> bool:

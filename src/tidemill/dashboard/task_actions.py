@@ -76,14 +76,17 @@ async def change_settings(request: PageRequest) -> Response:
             wanted["timeout"] = None
         elif (timeout := read_span(form, "timeout")) is not None:
             wanted["timeout"] = timeout.total_seconds()
+        if (delay := read_span(form, "retry_delay")) is not None:
+            wanted["retry_delay"] = delay.total_seconds()
         concurrent = read_whole(form, "max_concurrent", least=0, most=1_000_000)
         await request.act(_set, request, name, wanted, concurrent)
     except FormError as wrong:
         errors[wrong.field] = wrong.words
     except TidemillError as error:
         errors = complaints(error, {})
-        if "timeout" in errors.get("", ""):
-            errors = {"timeout": errors[""]}
+        field = next((name for name in ("retry_delay", "timeout") if name in errors.get("", "")), None)
+        if field is not None:
+            errors = {field: errors[""]}
     if errors:
         return await _settings(request, name, FormState(form, errors))
     return request.back(_address(name), f"Task {name}: saved. Workers apply it within seconds.")
@@ -108,6 +111,7 @@ async def _settings(request: PageRequest, name: str, form: FormState | None) -> 
         task=registry.get(name) if name in registry else None,
         form=shown,
         units=[*UNITS, NO_LIMIT],
+        delay_units=[*UNITS],
     )
 
 
@@ -117,6 +121,8 @@ def _shown(request: PageRequest, name: str) -> dict[str, Any]:
     if "timeout" in setting:
         timeout = setting["timeout"]
         values |= {"timeout_unit": NO_LIMIT} if timeout is None else shown_span(timeout, "timeout")
+    if "retry_delay" in setting:
+        values |= shown_span(setting["retry_delay"], "retry_delay")
     return values
 
 

@@ -287,6 +287,13 @@ class Execution:
     error: ErrorInfo | None = None
     reason: str | None = None
 
+    @property
+    def duration(self) -> timedelta | None:
+        """How long it ran; None if it did not start or has not ended."""
+        if self.started_at is None or self.finished_at is None:
+            return None
+        return self.finished_at - self.started_at
+
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
@@ -349,6 +356,13 @@ class JobRow:
     archived_at: datetime | None = None
     #: The archive tier of an archived job; None for a live job.
     tier: str | None = None
+
+    @property
+    def duration(self) -> timedelta | None:
+        """From the start of the last execution to the end of the job; None before the end, and if no execution ran."""
+        if self.started_at is None or self.finished_at is None:
+            return None
+        return self.finished_at - self.started_at
 
 
 def hidden_payload(job: JobRow) -> JobRow:

@@ -35,6 +35,9 @@ class ExecutionState(StrEnum):
     REVIEW = "review"
 
 
+FAULTS = frozenset({ExecutionState.FAILED, ExecutionState.TIMED_OUT, ExecutionState.CRASHED})
+"""Results of attempts that went wrong."""
+
 _S = JobState
 
 HELD = frozenset({_S.CLAIMED, _S.RUNNING})

@@ -6,13 +6,15 @@ It only reads them, and it ignores unknown keys, which belong to other component
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
 
 from tidemill.domain.bounds import LONGEST, MOST_ATTEMPTS
+from tidemill.domain.decide import Policy
 from tidemill.domain.job import Claim
 from tidemill.domain.records import Setting
+from tidemill.domain.retry import Fixed
 
 ENABLED = "worker_enabled"
 AGEING = "priority_ageing"
@@ -25,8 +27,8 @@ class RuntimeSettings:
     """The settings that workers follow.
 
     ``worker_enabled`` false: no worker claims. ``priority_ageing``: seconds after which a waiting job rises by one
-    priority. ``task/NAME``: ``{"max_attempts": …, "timeout": seconds}``, null for no timeout. ``tenant/NAME``:
-    ``{"weight": …}``, 1 by default. ``share_groups`` false: every tenant has its own share, even if its name has a
+    priority. ``task/NAME``: ``{"max_attempts": …, "timeout": seconds, "retry_delay": seconds}``, null for no timeout.
+    ``tenant/NAME``: ``{"weight": …}``, 1 by default. ``share_groups`` false: every tenant has its own share, even if its name has a
     prefix in common with others.
     """
 
@@ -57,6 +59,14 @@ class RuntimeSettings:
                 if weight is not None:
                     weights[key.removeprefix(TENANT)] = weight
         return cls(enabled, ageing, tasks, weights, share_groups)
+
+    def policy(self, policy: Policy, task: str, name: str) -> Policy:
+        """The policy of a job with the settings of its task. ``name`` is the task's current name."""
+        settings = self.tasks.get(task) or self.tasks.get(name)
+        wait = None if settings is None else _positive(settings.get("retry_delay"))
+        if wait is None:
+            return policy
+        return replace(policy, retry=Fixed(wait=timedelta(seconds=min(wait, LONGEST.total_seconds()))))
 
     def applied(self, claim: Claim, name: str | None = None) -> Claim:
         """The claim with the settings of its task. ``name`` is the task's current name if the job has an older one."""

@@ -102,11 +102,20 @@ async def get_progress(request: ApiRequest) -> Response:
     return request.reply(progress(request, await request.job_row()))
 
 
-@routes.get("/api/jobs/{id}/executions", role=Role.VIEWER, answer=Items[ExecutionDocument])
+class ExecutionsQuery(QueryModel):
+    """Which attempts of a job to list."""
+
+    failed: bool = Field(False, description="Only those that failed, timed out or crashed.")
+
+
+@routes.get(
+    "/api/jobs/{id}/executions", role=Role.VIEWER, query=ExecutionsQuery, answer=Items[ExecutionDocument]
+)
 async def list_executions(request: ApiRequest) -> Response:
     """List the attempts of a job, newest first."""
+    query: ExecutionsQuery = request.query
     job = await request.job()
-    executions = request.cleared_executions(await request.read(job.executions))
+    executions = request.cleared_executions(await request.read(partial(job.executions, failed=query.failed)))
     return request.page([execution_document(execution) for execution in executions[:MOST]])
 
 

@@ -278,6 +278,9 @@ class JobDocument(ProgressDocument):
     created_at: Instant
     started_at: Instant | None = None
     finished_at: Instant | None = None
+    duration: float | None = Field(
+        None, description="Seconds from the start of the last execution to the end of the job."
+    )
     expires_at: Instant | None = None
     archived_at: Instant | None = Field(
         None, description="Set if the job is in the archive; restore it to change it."
@@ -321,6 +324,7 @@ class ExecutionDocument(Document):
     claimed_at: Instant | None
     started_at: Instant | None
     finished_at: Instant | None
+    duration: float | None
     reason: str | None
     error: ErrorDocument | None
 

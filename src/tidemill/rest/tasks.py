@@ -23,7 +23,7 @@ from tidemill.tasks.task import Declared
 
 routes = Routes("tasks")
 
-Override = Literal["max_attempts", "timeout", "max_concurrent"]
+Override = Literal["max_attempts", "timeout", "max_concurrent", "retry_delay"]
 
 assert Override.__args__ == TASK_OVERRIDES  # type: ignore[attr-defined]
 
@@ -93,6 +93,12 @@ class TaskBody(BodyModel):
     max_attempts: int | None = Field(None, ge=1, description="Attempts in total, for all workers.")
     timeout: float | None = Field(None, gt=0, le=1e9, description="Seconds per attempt, for all workers.")
     max_concurrent: int | None = Field(None, ge=0, description="Jobs at the same time; 0 for no limit.")
+    retry_delay: float | None = Field(
+        None,
+        gt=0,
+        le=1e9,
+        description="Seconds before every further attempt, instead of the policy's delays.",
+    )
     unset: list[Override] = Field([], description="Overrides to remove, so that the code applies again.")
 
 

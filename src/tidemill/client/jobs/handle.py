@@ -34,7 +34,7 @@ from tidemill.domain.large_values import is_reference
 from tidemill.domain.record import Record
 from tidemill.domain.retention import ArchivedJob
 from tidemill.domain.stages import Stage, stages
-from tidemill.domain.states import ENDED, HELD, JobState
+from tidemill.domain.states import ENDED, FAULTS, HELD, JobState
 from tidemill.domain.steps import StepView, step_views
 from tidemill.domain.streams import StreamItem, check_stream_name
 from tidemill.errors import (
@@ -322,11 +322,13 @@ class Job(KnownJob[R]):
 
     # Executions, logs and related jobs -------------------------------------------------------------------------------
 
-    def executions(self) -> list[Execution]:
-        """Return every attempt at the job, newest first."""
+    def executions(self, *, failed: bool = False) -> list[Execution]:
+        """Return the attempts at the job, newest first; with ``failed`` only those that failed, timed out or crashed."""
         found = self._client.store(self._store).executions([self.id], tenant=self.tenant)
         if not found and (kept := self._kept()) is not None:
             found = read_executions(kept)
+        if failed:
+            found = [execution for execution in found if execution.state in FAULTS]
         return sorted(found, key=lambda execution: execution.number, reverse=True)
 
     aexecutions = async_twin(executions)

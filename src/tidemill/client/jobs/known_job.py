@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
@@ -109,6 +109,11 @@ class KnownJob(Generic[R]):
     @property
     def finished_at(self) -> datetime | None:
         return self._row.finished_at
+
+    @property
+    def duration(self) -> timedelta | None:
+        """From the start of the last execution to the end of the job; None before the end, and if no execution ran."""
+        return self._row.duration
 
     @property
     def attempt(self) -> int:

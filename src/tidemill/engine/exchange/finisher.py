@@ -91,7 +91,7 @@ def settle_as(held: HeldJob, outcome: Outcome, ended: ExecutionEnd | None, at: f
         claim = claim._replace(cancel_reason=held.cancel_reason)
     now, jitter = held.now(), random.random()  # noqa: S311  (not security-relevant)
     try:
-        transition = decide(claim, outcome, held.declared.policy(held.details), now, jitter)
+        transition = decide(claim, outcome, held.policy(), now, jitter)
     except Exception:  # noqa: BLE001  (the stored options no longer fit, or the user's policy fails)
         _log.exception("the retry policy of job %s cannot be used; the default one decides", claim.id)
         transition = decide(claim, outcome, DEFAULT_POLICY, now, jitter)

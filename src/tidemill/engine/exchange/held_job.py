@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from tidemill.clock import Clock
+from tidemill.domain.decide import Policy
 from tidemill.domain.job import Checkpoint, Claim, Details, JobRow, LogEntry, Progress, job_of
 from tidemill.domain.large_values import SpilledText
 from tidemill.domain.node_results import NO_RESULTS, NodeResult
@@ -25,6 +26,7 @@ from tidemill.engine.lifespan import Lifetime
 from tidemill.engine.runner.execution import ExecutionEnd
 from tidemill.engine.runner.retry_hooks import timed_out
 from tidemill.engine.runner.step_writer import StepWriter
+from tidemill.engine.runtime_settings import RuntimeSettings
 from tidemill.engine.signal_waits import found_event
 from tidemill.engine.suspension import LEASE_LOST, records_of
 from tidemill.errors import Cancel
@@ -78,6 +80,9 @@ class RunnerServices(Protocol):
     store_name: str | None
     clock: Clock
     life: Lifetime
+
+    @property
+    def config(self) -> RuntimeSettings: ...
 
     @property
     def permits(self) -> StartRenewal: ...
@@ -165,6 +170,11 @@ class HeldJob:
     def record(self) -> Record:
         """How much of the job is kept."""
         return self.declared.record(self.details)
+
+    def policy(self) -> Policy:
+        """The policy of the job: of its task, its own options, and what operators have set."""
+        policy = self.declared.policy(self.details)
+        return self.services.config.policy(policy, self.claim.task, self.declared.name)
 
     def job(self) -> JobRow:
         """The job as its context shows it."""

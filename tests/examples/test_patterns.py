@@ -10,6 +10,10 @@ from tests.examples.running import STORES, said_by
 FOLDER = Path(__file__).parents[2] / "examples" / "patterns"
 
 SAID = {
+    "mail_and_sync": [
+        "sent: Welcome, Ada",
+        "synced: 2, errors: [\"customer 3: 'unknown' is not an address\"]",
+    ],
     "on_every_server": ["60 checks of this server", "1 old file removed", "left: ['new.part']"],
     "once_across_the_farm": [
         "3 servers, 2 fires, 2 letters",

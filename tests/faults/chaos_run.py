@@ -199,6 +199,7 @@ class Chaos:
 
         def poll() -> bool:
             self._cluster.refill()
+            self._cluster.cancel_lock_waits()
             try:
                 return true()
             except StoreError:

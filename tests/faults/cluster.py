@@ -31,6 +31,8 @@ from tests.servers.postgres import PrivatePostgres, running_postgres
 from tidemill.stores.open import open_store
 
 EXPIRY = 8.0
+LOOK = 2.0
+"""Seconds between two looks for statements that wait for a lock."""
 SETTINGS: dict[str, object] = {
     "beat": 1, "expiry": EXPIRY, "lease_beat": 1, "lease_expiry": 4, "pumps": 1,
     "concurrency": 20, "threads": 4, "children": 2, "grace": 5,
@@ -105,6 +107,7 @@ class Cluster:
     ) -> None:
         self.store, self.folder, self.wrong, self.server, self.disk = store, folder, wrong, server, disk
         self.clock_control, self.without = clock_control, without
+        self._looked_at = clock.monotonic()
         self._random = random
         self.ledger = Ledger(folder)
         self.fault_log = FaultLog()
@@ -174,6 +177,21 @@ class Cluster:
                     f"worker {worker.pid} exited with {worker.process.returncode}: {worker.log[-600:]}"
                 )
             self.start(slot)
+
+    def cancel_lock_waits(self) -> None:
+        """Cancel statements that wait for a lock, as ``lock_timeout`` and the detection of deadlocks do.
+
+        While libfaketime sets the clock of a PostgreSQL server forward, these timers never end: it shows the real time to the
+        handler of the timer's signal, and the handler concludes that the timer is not due yet.
+        """
+        if self.server is None or not self.clock_control.is_on_server or self.clock_control.offset <= 0:
+            return
+        if clock.monotonic() - self._looked_at > LOOK:
+            self._looked_at = clock.monotonic()
+            self.server.ask(
+                "select count(pg_cancel_backend(pid)) from pg_stat_activity "
+                "where wait_event_type = 'Lock' and clock_timestamp() - query_start > interval '5 seconds'"
+            )
 
     def stop(self, slot: WorkerSlot) -> None:
         """Send SIGTERM; record a worker that does not exit within a minute, or not with 0."""

@@ -247,8 +247,9 @@ class WebRequest:
     def check_conditions(self, where: Mapping[str, Any]) -> None:
         """Refuse a filter by a value that the caller may not see: its answer would reveal the value."""
         names = [(kind, name) for kind in ("metadata", "args") for name in where.get(kind) or ()]
-        if names and self.hides_arguments:
-            raise self._hidden(names[0], "hidden by a grant without jobs.arguments")
+        told = [*names, *(("error", where[kind]) for kind in ("error",) if where.get(kind))]
+        if told and self.hides_arguments:
+            raise self._hidden(told[0], "hidden by a grant without jobs.arguments")
         hidden = [pair for pair in names if looks_secret(pair[1])]
         if hidden and not self.sees_secrets:
             raise self._hidden(

@@ -12,15 +12,24 @@ from uuid import UUID
 
 from tidemill.archive.tiers import merged_jobs, read_tiers
 from tidemill.client._base import async_twin
-from tidemill.client.access import NAMED, note, plain
+from tidemill.client.access import NAMED, note, plain, who
 from tidemill.client.core import Client
 from tidemill.client.enqueue.options import id_of
-from tidemill.client.jobs.actions import BATCH, cancel_batch, change_batch, check_change
+from tidemill.client.jobs.actions import (
+    BATCH,
+    cancel_batch,
+    change_batch,
+    check_change,
+    delay_until,
+    put_off,
+    spread_over,
+)
 from tidemill.client.jobs.conditions import SCANNING, instant, job_filter, several
 from tidemill.client.jobs.handle import Job
 from tidemill.client.jobs.why import Reason
 from tidemill.domain.bounds import check_text
 from tidemill.domain.decide import Action, expected, move
+from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.filters import LOOK, JobFilter, Page, Sort, encode_cursor
 from tidemill.domain.job import CHANGEABLE, JobRow, levels_from
 from tidemill.domain.log_search import FoundLine, LogFilter
@@ -325,15 +334,62 @@ class Jobs:
         rows = self._found(where, store, states, sort="newest")
         return self._each("cancelled", rows, where, store, act, asked, reason=why)
 
-    def retry(self, /, *, store: str | None = None, asked: Where | None = None, **where: Any) -> Acted:
-        """Give every ended job that matches another chain of attempts."""
+    def retry(
+        self,
+        /,
+        *,
+        spread: Duration | None = None,
+        store: str | None = None,
+        asked: Where | None = None,
+        **where: Any,
+    ) -> Acted:
+        """Give every ended job that matches another chain of attempts.
+
+        With ``spread``, the jobs start evenly over that time instead of all at once.
+        """
+        target = self._client.store(store)
+        rows = list(self._found(where, store, expected(Action.RETRY)))
+        delays = spread_over(rows, spread)
+
+        def act(batch: Batch) -> Collection[UUID]:
+            changed = target.move([move(row, Action.RETRY, "retried manually") for row in batch])
+            later = [row for row in batch if row.id in changed and delays.get(row.id)]
+            target.move([put_off(row, delays[row.id]) for row in later])
+            return changed
+
+        more = {} if spread is None else {"spread": str(read_duration("spread", spread))}
+        return self._each("retried", rows, where, store, act, asked, **more)
+
+    def run_now(self, /, *, store: str | None = None, asked: Where | None = None, **where: Any) -> Acted:
+        """Make every scheduled job that matches due now."""
         target = self._client.store(store)
 
         def act(batch: Batch) -> Collection[UUID]:
-            return target.move([move(row, Action.RETRY, "retried manually") for row in batch])
+            return target.move([move(row, Action.RUN_NOW, "run now", by=who()) for row in batch])
 
-        rows = list(self._found(where, store, expected(Action.RETRY)))
-        return self._each("retried", rows, where, store, act, asked)
+        rows = list(self._found(where, store, expected(Action.RUN_NOW)))
+        return self._each("made due", rows, where, store, act, asked)
+
+    def reschedule(
+        self,
+        /,
+        *,
+        at: datetime | Duration,
+        store: str | None = None,
+        asked: Where | None = None,
+        **where: Any,
+    ) -> Acted:
+        """Move every job that matches and has not started to another time: an instant, or a duration from now."""
+        target = self._client.store(store)
+        delay = delay_until(at, self._client.pin or target.now())
+
+        def act(batch: Batch) -> Collection[UUID]:
+            return target.move(
+                [move(row, Action.RESCHEDULE, "rescheduled", delay, by=who()) for row in batch]
+            )
+
+        rows = list(self._found(where, store, expected(Action.RESCHEDULE)))
+        return self._each("rescheduled", rows, where, store, act, asked, delay=str(delay))
 
     def delete(self, /, *, store: str | None = None, asked: Where | None = None, **where: Any) -> Acted:
         """Delete every ended job that matches, with its executions and logs."""
@@ -374,6 +430,8 @@ class Jobs:
     achange = async_twin(change)
     acancel = async_twin(cancel)
     aretry = async_twin(retry)
+    arun_now = async_twin(run_now)
+    areschedule = async_twin(reschedule)
     adelete = async_twin(delete)
 
     def _found(
@@ -425,7 +483,7 @@ class Jobs:
             self._publish(verb, told)
             done, seen = done + len(changed), seen + len(part)
         if seen:
-            target.notify(["ended", "cancel", "change"])
+            target.notify(["ended", "cancel", "change", "scheduled"])
         return Acted(done, seen - done)
 
     def _publish(self, verb: str, jobs: Sequence[JobRow]) -> None:

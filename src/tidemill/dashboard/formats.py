@@ -124,6 +124,11 @@ def age(value: datetime | str | None, now: datetime, name: str) -> Markup | str:
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 
+def clock(value: datetime | str | None) -> Markup | str:
+    """Format an instant as a time of day with milliseconds, for a line of a log."""
+    return NONE if value is None else _time(value, "clock", f"{_read(value):%H:%M:%S.%f}"[:-3])
+
+
 def moment(value: datetime | str | None) -> Markup | str:
     """Format an instant in a few characters, for the axis of a chart."""
     return NONE if value is None else _time(value, "short", f"{_read(value):%H:%M}")
@@ -181,6 +186,7 @@ FILTERS: dict[str, Any] = {
     "instant": instant,
     "ago": ago,
     "age": age,
+    "clock": clock,
     "moment": moment,
     "as_json": as_json,
     "on_one_line": on_one_line,

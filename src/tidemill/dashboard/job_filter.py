@@ -92,9 +92,11 @@ class FilterInput:
 
     @property
     def tab(self) -> str | None:
-        """The tab that shows exactly the states of the filter."""
+        """The tab that contains all states of the filter."""
         states = set(self.query.get("status", ()))
-        return next((name for name, own in TABS.items() if set(own) == states), None)
+        if not states:
+            return "all"
+        return next((name for name, own in TABS.items() if states <= set(own)), None)
 
     def in_tab(self, name: str) -> dict[str, list[str]]:
         """Return the query with the states of a tab."""

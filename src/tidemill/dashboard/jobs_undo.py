@@ -64,7 +64,8 @@ async def undo(request: PageRequest) -> Response:
 
 
 def _restore(request: PageRequest, act: str, values: list[Any], ids: list[UUID]) -> Any:
-    jobs, where = request.app.jobs, {"ids": ids, "tenant": request.tenant}
+    jobs = request.app.jobs
+    where: dict[str, Any] = {"ids": ids, "tenant": request.tenant}
     if act == "change":
         request.identity.check_priority(values[1])
         return jobs.change(to_queue=values[0], priority=values[1], **where)

@@ -368,7 +368,7 @@ class Jobs:
             return target.move([move(row, Action.RUN_NOW, "run now", by=who()) for row in batch])
 
         rows = list(self._found(where, store, expected(Action.RUN_NOW)))
-        return self._each("made due", rows, where, store, act, asked)
+        return self._each("run_now", rows, where, store, act, asked)
 
     def reschedule(
         self,
@@ -488,7 +488,12 @@ class Jobs:
 
     def _publish(self, verb: str, jobs: Sequence[JobRow]) -> None:
         """Publish the action for each job, with the state that it led to."""
-        states = {"cancelled": JobState.CANCELLED, "retried": JobState.PENDING}
+        states = {
+            "cancelled": JobState.CANCELLED,
+            "retried": JobState.PENDING,
+            "run_now": JobState.PENDING,
+            "rescheduled": JobState.SCHEDULED,
+        }
         held = [row for row in jobs if row.state in HELD]
         free = [replace(row, state=states.get(verb, row.state)) for row in jobs if row.state not in HELD]
         self._client.publish_acts(f"job.{verb}", free)

@@ -44,8 +44,24 @@ async function show(id) {
   for (const row of $$("tr[data-panel]")) row.classList.toggle("open", row.dataset.panel === id);
 }
 
+// A link to another part of this page replaces the parts that differ.
+async function part(address) {
+  const answer = await fetch(address);
+  if (!answer.ok) { location.href = address; return; }
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  for (const each of $$("[data-copy]", page)) each.hidden = false;
+  tellTimes(page);
+  for (const old of $$("[data-swap]")) {
+    const fresh = page.getElementById(old.getAttribute("id"));
+    if (fresh) old.replaceWith(document.adoptNode(fresh));
+  }
+  history.replaceState(null, "", address);
+}
+
 document.addEventListener("click", (event) => {
   const at = event.target;
+  const piece = at.closest("a[data-part]");
+  if (piece && !event.ctrlKey && !event.metaKey) { event.preventDefault(); part(piece.href); return; }
   const link = at.closest("a[data-dialog]");
   if (link && !event.ctrlKey && !event.metaKey && event.button === 0) { event.preventDefault(); ask(link.href); return; }
   if (at.closest("[data-close]")) { event.preventDefault(); $("#ask").close(); return; }

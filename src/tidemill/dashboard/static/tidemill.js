@@ -16,6 +16,7 @@ const taste = {
 const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", ...taste });
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", ...taste });
 const hour = new Intl.DateTimeFormat(undefined, { timeStyle: "short", ...taste });
+const exact = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3, hourCycle: "h23", ...taste });
 const weekday = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", hour: "2-digit", ...taste });
 
 function span(seconds) {
@@ -43,6 +44,8 @@ function tellTime(element) {
     const apart = (Date.now() - at) / 1000;
     element.textContent = apart < -1 ? `in ${span(-apart)}` : apart < 1 ? "now" : `${span(apart)} ago`;
     element.title = `${day.format(at)} (${element.dateTime.slice(0, 19).replace("T", " ")} UTC)`;
+  } else if (element.dataset.time === "clock") {
+    element.textContent = exact.format(at);
   } else if (element.dataset.time === "short") {
     element.textContent = (Date.now() - at < 36 * 3600e3 ? hour : weekday).format(at);
   } else {

@@ -82,7 +82,7 @@ class RollupLaws:
         for fold in (False, True):
             if fold:
                 store.fold_ends()
-            where = {"tenant": ALL_TENANTS, "now": at(600)}
+            where: dict[str, Any] = {"tenant": ALL_TENANTS, "now": at(600)}
             whole = store.series(HOUR, MINUTE, **where).slots
             grouped = store.series_by(Group.TASK, HOUR, MINUTE, **where)
             assert grouped.steps == [slot.at for slot in whole]

@@ -110,6 +110,26 @@ def test_the_maximum_priority_of_a_tenant_applies_to_changes_too(shop: Shop) -> 
     assert job.change(priority=5).priority == 5
 
 
+def test_jobs_are_run_now_rescheduled_and_retried_over_time_by_filter(shop: Shop) -> None:
+    jobs = [shop.work.using(delay=HOUR).enqueue() for _ in range(3)]
+    assert shop.app.jobs.reschedule(at=2 * HOUR, task="work").done == 3
+    assert all(job.refresh().run_at - job.created_at > timedelta(minutes=119) for job in jobs)
+    assert shop.app.jobs.run_now(ids=[jobs[0].id]).done == 1
+    assert [job.refresh().status for job in jobs] == ["pending", "scheduled", "scheduled"]
+    shop.app.jobs.cancel(task="work")
+    assert shop.app.jobs.retry(task="work", spread="30m").done == 3
+    now = jobs[0].refresh().run_at
+    assert [job.refresh().status for job in jobs] == ["pending", "scheduled", "scheduled"]
+    waits = [(job.run_at - now) / timedelta(minutes=1) for job in jobs]
+    assert waits == pytest.approx([0, 10, 20], abs=0.5)
+    actions = [len(shop.entries(f"jobs.{verb}")) for verb in ("rescheduled", "run_now", "retried")]
+    assert actions == [1, 1, 1]
+    with pytest.raises(UsageError, match="to the past"):
+        shop.app.jobs.reschedule(at=timedelta(0), task="work")
+    with pytest.raises(UsageError, match="spread is '9w'"):
+        shop.app.jobs.retry(task="work", spread="9w")
+
+
 def test_jobs_are_changed_by_filter(shop: Shop) -> None:
     slow = [shop.work.using(queue="slow").enqueue() for _ in range(3)]
     later = shop.work.using(queue="slow", delay=HOUR).enqueue()

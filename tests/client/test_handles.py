@@ -376,6 +376,33 @@ def test_jobs_are_found_counted_and_changed_by_text_search(app: App) -> None:
     assert app.jobs.counts(most=4) == {JobState.PENDING: 4}
     assert app.jobs.cancel(text="ada").done == 3
     assert app.jobs.counts() == {JobState.CANCELLED: 3, JobState.PENDING: 2}
+
+
+def test_jobs_are_found_and_counted_by_argument_error_worker_and_run_time(app: App) -> None:
+    @app.task(retry=None)
+    def pay(account: int, urgent: bool = False) -> None:
+        if account == 2:
+            raise ConnectionError("no")
+
+    paid, failed = pay.enqueue(account=1, urgent=True), pay.enqueue(account=2)
+    app.testing().drain()
+    worker = paid.refresh().row.worker
+
+    def found(**where: Any) -> list[UUID]:
+        return sorted(job.id for job in app.jobs.list(**where).items)
+
+    assert found(args={"account": 2}) == [failed.id]
+    assert found(args={"account": "1", "urgent": True}) == [paid.id]
+    assert found(args={"account": 1, "urgent": False}) == []
+    assert found(error="ConnectionError", task="pay") == [failed.id]
+    assert found(worker=worker) == found(worker=str(worker)) == [paid.id, failed.id]
+    assert found(took_over="1d") == []
+    assert app.jobs.count(args={"account": 1}) == 1
+    assert app.jobs.retry(error="ConnectionError").done == 1
+    with pytest.raises(BadFilter, match="there is no worker 'nobody'"):
+        app.jobs.list(worker="nobody")
+    with pytest.raises(BadFilter, match="cannot be searched for"):
+        app.jobs.list(args={"account": [1]})
     assert app.archive.search(text="ada").items == []
 
 

@@ -129,6 +129,9 @@ def test_every_filter_narrows_the_list(shop: Shop) -> None:
     ):  # fmt: skip
         assert found(*words) == {special}
     assert found("--text", "no way") == {ids["failed"]}
+    assert found("--arg", "what=y") == {special}
+    assert found("--error", "PermanentError") == found("--error", "PermanentError", "--took-over", "0s")
+    assert found("--error", "PermanentError") == {ids["failed"]}
     assert "1 retried" in shop.run("jobs", "retry", "--text", "no way", "--yes").stdout
     assert found("--parent", special) == set()
     assert found("--created-after", "1h") == {*ids.values(), special}

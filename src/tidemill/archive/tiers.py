@@ -43,6 +43,10 @@ _INSIDE: dict[str, Any] = {
     "metadata": {},
     "text": None,
     "id_suffix": None,
+    "args": {},
+    "error": None,
+    "workers": frozenset(),
+    "took_over": None,
 }
 """Conditions on the contents of a document, each with the value that stands for no condition."""
 

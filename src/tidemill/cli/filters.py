@@ -11,8 +11,8 @@ import click
 
 from tidemill.cli.completion import queue_names, task_names
 from tidemill.cli.context import CommandContext
+from tidemill.cli.parsers import argument, duration, metadata, moment, reference
 from tidemill.cli.parsers import instant as an_instant
-from tidemill.cli.parsers import metadata, moment, reference
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.states import ENDED, JobState
 
@@ -30,6 +30,11 @@ _OPTIONS: dict[str, Option] = {
     "tag": click.option("--tag", metavar="TAG", help="Tag."),
     "text": click.option("--text", metavar="TEXT",
                          help="Text in the id, task, tags, arguments or error; case-insensitive."),
+    "args": click.option("--arg", "args", type=argument, multiple=True, metavar="NAME=VALUE",
+                         help="Value of an argument, such as account=42; repeatable."),
+    "error": click.option("--error", metavar="CLASS", help="Class of the error, such as ConnectionError."),
+    "worker": click.option("--worker", metavar="NAME", help="Worker of the last execution; its name or its id."),
+    "took_over": click.option("--took-over", type=duration, metavar="TIME", help="Last execution took longer, such as 5s."),
     "correlation_id": click.option("--correlation-id", metavar="ID", help="Correlation id."),
     "parent_id": click.option("--parent", "parent_id", metavar="ID", help="Jobs that this job enqueued."),
     "definition": click.option("--definition", metavar="KEY", help="Jobs of this definition; its key or its id."),
@@ -85,6 +90,8 @@ class Where:
             conditions["parent_id"] = context.find(conditions["parent_id"])[0]
         if "metadata" in conditions:
             conditions["metadata"] = dict(conditions["metadata"])
+        if "args" in conditions:
+            conditions["args"] = dict(conditions["args"])
         return conditions
 
 

@@ -69,6 +69,11 @@ def metadata(text: str) -> tuple[str, str]:
     return _pair(text, "=", "customer=acme")
 
 
+def argument(text: str) -> tuple[str, str]:
+    """Parse a ``NAME=VALUE`` option about an argument of a task."""
+    return _pair(text, "=", "account=42")
+
+
 def reference(text: str) -> tuple[str, str]:
     """Option type of a kind and an id."""
     return _pair(text, ":", "user:42")

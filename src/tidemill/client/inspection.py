@@ -11,7 +11,7 @@ from uuid import UUID
 from tidemill.client._base import StoreApi
 from tidemill.client.enqueue.options import CallOptions
 from tidemill.client.enqueue.writes import snapshot
-from tidemill.client.jobs.api import Origin, origin
+from tidemill.client.jobs.api import Origin, origin, resolve
 from tidemill.client.jobs.handle import Job
 from tidemill.client.jobs.streams import StreamSource
 from tidemill.client.jobs.why import Reason, explain
@@ -131,6 +131,10 @@ class Inspection(StoreApi):
             data = text.encode()
             return len(data), iter([data])
         return reference.size, stream(self._store, reference)
+
+    def resolve(self, text: str, *, tenant: str) -> UUID:
+        """Return the id of the only job whose id equals, starts with or ends with these digits."""
+        return resolve(self._store, text, tenant=tenant)
 
     def live_jobs(self, ids: Collection[UUID], *, tenant: str) -> list[JobRow]:
         """Return the jobs with these ids that are not archived."""

@@ -17,16 +17,17 @@ NONE = "–"
 def number(value: float | None) -> str:
     """Format a number with thousands separators.
 
-    >>> number(1234567), number(None), number(0.25), number(0.005)
-    ('1,234,567', '–', '0.25', '0.005')
+    >>> number(1234567), number(None), number(102.43), number(2.5), number(0.25), number(0.005)
+    ('1,234,567', '–', '102', '2.5', '0.25', '0.005')
     """
     if value is None:
         return NONE
     if isinstance(value, int):
         return f"{value:,}"
-    # Two decimals are too few for a small value.
-    small = 0 < abs(value) < 0.1
-    return f"{value:.2g}" if small else f"{value:,.2f}".rstrip("0").rstrip(".")
+    if 0 < abs(value) < 1:
+        return f"{value:.2g}"
+    # More decimals than the value is known to would be false.
+    return f"{value:,.0f}" if abs(value) >= 10 else f"{value:.1f}".removesuffix(".0")
 
 
 def short_number(value: float | None) -> str:
@@ -39,7 +40,8 @@ def short_number(value: float | None) -> str:
         return NONE
     for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
-            return f"{value / size:.1f}".rstrip("0").rstrip(".") + letter
+            scaled = value / size
+            return (f"{scaled:.0f}" if abs(scaled) >= 100 else f"{scaled:.1f}".removesuffix(".0")) + letter
     return number(value)
 
 
@@ -105,6 +107,28 @@ def ago(value: datetime | str | None, now: datetime) -> Markup | str:
     return _time(at, "ago", words)
 
 
+def age(value: datetime | str | None, now: datetime, name: str) -> Markup | str:
+    """Format how long ago an instant is, or how far ahead, in one unit. ``name`` says what happened then."""
+    if value is None:
+        return NONE
+    at = _read(value)
+    seconds = (now - at).total_seconds()
+    unit = next(((size, mark) for size, mark in _UNITS if abs(seconds) >= size), (1, "s"))
+    words = f"{abs(seconds) / unit[0]:.0f} {unit[1]}" if abs(seconds) >= 1 else "now"
+    text = f"in {words}" if seconds <= -1 else words
+    return Markup('<time datetime="{}" data-time="age" title="{} {:%Y-%m-%d %H:%M:%S} UTC">{}</time>').format(
+        at.isoformat(), name, at, text
+    )
+
+
+_UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
+
+
+def clock(value: datetime | str | None) -> Markup | str:
+    """Format an instant as a time of day with milliseconds, for a line of a log."""
+    return NONE if value is None else _time(value, "clock", f"{_read(value):%H:%M:%S.%f}"[:-3])
+
+
 def moment(value: datetime | str | None) -> Markup | str:
     """Format an instant in a few characters, for the axis of a chart."""
     return NONE if value is None else _time(value, "short", f"{_read(value):%H:%M}")
@@ -161,6 +185,8 @@ FILTERS: dict[str, Any] = {
     "percent": percent,
     "instant": instant,
     "ago": ago,
+    "age": age,
+    "clock": clock,
     "moment": moment,
     "as_json": as_json,
     "on_one_line": on_one_line,

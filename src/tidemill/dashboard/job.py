@@ -12,20 +12,17 @@ from tidemill.client.flows.api import Flows
 from tidemill.client.flows.run import FlowRun
 from tidemill.client.jobs.handle import Job as Handle
 from tidemill.client.signals import Question
-from tidemill.dashboard import argument_form, snippets, timelines, tracebacks
+from tidemill.dashboard import argument_form, tracebacks
 from tidemill.dashboard.form_state import FormState
-from tidemill.dashboard.jobs import took
+from tidemill.dashboard.job_details import shown
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
+from tidemill.dashboard.timelines import MOST
+from tidemill.dashboard.waterfall import waterfall
 from tidemill.domain.access import Role
-from tidemill.domain.decide import Action, expected
-from tidemill.domain.estimate import eta_of, fraction_done
-from tidemill.domain.job import CHANGEABLE, JobRow, LogEntry
-from tidemill.domain.large_values import read_reference, size_words
-from tidemill.domain.masks import masked_unique_key
+from tidemill.domain.job import LEVELS, Execution, JobRow, LogEntry, levels_from
 from tidemill.domain.signals import StoredSignal
-from tidemill.domain.states import ENDED, HELD
-from tidemill.domain.trace_context import trace_id
+from tidemill.domain.states import ENDED
 from tidemill.errors import FlowNotFound, JobNotFound
 from tidemill.tasks.ambient import tenant_scope
 from tidemill.web.downloads import arguments_of, result_of
@@ -34,7 +31,7 @@ pages = PageRoutes()
 
 LINES = 200
 KIN = 20
-EXECUTIONS = 50
+STAGE_LINES = 1_000
 STEPS = 200  # recorded steps that the page lists
 _END = 2**62
 """A log position after every line."""
@@ -49,7 +46,7 @@ async def job(request: PageRequest) -> Response:
         return request.render("job_gone.html", 404, id=request.id())
     before = request.query.whole_number("before", _END, most=_END)
     values = await request.read(_look, request, job, before)
-    return request.render("job.html", **shown(request, job.row), **values)
+    return request.render("job.html", **{**shown(request, job.row), **values})
 
 
 @pages.get("/jobs/{id}/args", role=Role.OPERATOR)
@@ -70,7 +67,9 @@ def _look(request: PageRequest, job: Handle[Any], before: int) -> dict[str, Any]
     executions = request.cleared_executions(job.executions())
     reads_lines = request.permits("jobs.logs", row.task, row.queue)
     shows_payload = request.permits("jobs.payload", row.task, row.queue)
-    lines = _lines(request, job, before) if reads_lines else []
+    read = _lines(request, job, before) if reads_lines else []
+    lines = _searched(request, read)
+    steps = job.steps()[:STEPS] if shows_payload and not request.hides_arguments else []
     details = row.details
     children = request.jobs_page(parent_id=row.id, tenant=request.tenant, sort="oldest", limit=KIN)
     parent = inspection.live_jobs([details.parent_id] if details.parent_id else [], tenant=request.tenant)
@@ -96,17 +95,27 @@ def _look(request: PageRequest, job: Handle[Any], before: int) -> dict[str, Any]
         "why": [
             reason._replace(text=request.masked_names(reason.text)) for reason in inspection.why(row, now)
         ],
-        "executions": sorted(executions, key=lambda execution: execution.number, reverse=True)[:EXECUTIONS],
-        "executions_left_out": max(len(executions) - EXECUTIONS, 0),
-        "steps": job.steps()[:STEPS] if shows_payload and not request.hides_arguments else [],
-        "picture": timelines.picture(row, executions, now),
+        "executions_left_out": max(len(executions) - MOST, 0),
+        "steps": steps,
+        "waterfall": waterfall(
+            row,
+            executions,
+            _marks(request, job) if reads_lines else [],
+            job.stages(),
+            steps,
+            [child.row for child in reversed(children.items)],
+            now,
+        ),
+        **_attempt(request, executions),
         "lines": [
             (position, entry, {} if request.hides_arguments else request.masked(entry.details))
             for position, entry in lines
         ],
-        "older": lines[0][0] if len(lines) == LINES else None,
+        "older": read[0][0] if len(read) == LINES else None,
+        "log_level": request.query.get("level") or "",
+        "log_text": request.query.get("find") or "",
+        "levels": LEVELS,
         "from_the_end": before == _END,
-        "stages": job.stages(),
         "kin_children": children.items,
         "children_more": children.next is not None,
         "parent": parent[0] if parent else None,
@@ -115,6 +124,42 @@ def _look(request: PageRequest, job: Handle[Any], before: int) -> dict[str, Any]
         "related_more": related is not None and related.next is not None,
         "workers": names,
     }
+
+
+def _attempt(request: PageRequest, executions: Sequence[Execution]) -> dict[str, Any]:
+    """Return the execution that the page opens, by default the last one, and its traceback."""
+    chosen = request.query.whole_number("attempt", 0, most=_END)
+    ordered = sorted(executions, key=lambda execution: execution.number)
+    attempt = next((execution for execution in ordered if execution.number == chosen), None)
+    attempt = attempt or (ordered[-1] if ordered else None)
+    trace = attempt.error.traceback if attempt is not None and attempt.error is not None else None
+    return {
+        "attempt": attempt,
+        "chosen": chosen,
+        "trace": tracebacks.parts(trace) if trace else [],
+        "place": tracebacks.users_place(trace) if trace else None,
+    }
+
+
+def _marks(request: PageRequest, job: Handle[Any]) -> list[LogEntry]:
+    """Return the last log lines, from which the stages of all attempts are read."""
+    if job.archived_at is not None:
+        return list(job.logs())
+    return [entry for _, entry in request.inspection.logs(job.row, before=_END, limit=STAGE_LINES)]
+
+
+def _searched(request: PageRequest, lines: Sequence[tuple[int, LogEntry]]) -> Sequence[tuple[int, LogEntry]]:
+    """Return the lines of the chosen attempt, level and text."""
+    number = request.query.whole_number("attempt", 0, most=_END)
+    level, text = request.query.get("level") or "", (request.query.get("find") or "").lower()
+    allowed = levels_from(level) if level in LEVELS else None
+    return [
+        (position, entry)
+        for position, entry in lines
+        if (not number or entry.number == number)
+        and (allowed is None or entry.level in allowed)
+        and (not text or text in entry.message.lower())
+    ]
 
 
 def _flow(request: PageRequest, row: JobRow) -> FlowRun | None:
@@ -133,76 +178,3 @@ def _lines(request: PageRequest, job: Handle[Any], before: int) -> Sequence[tupl
     if job.archived_at is not None:
         return [line for line in enumerate(job.logs(), 1) if line[0] < before][-LINES:]
     return request.inspection.logs(job.row, before=before, limit=LINES)
-
-
-def shown(request: PageRequest, row: JobRow) -> dict[str, Any]:
-    """Return the template values from the job itself, with secrets masked for this user."""
-    row = request.cleared(row)
-    now, progress = request.now(), row.progress
-    args = request.masked(plain(row.args))
-    options = _options(request, row)
-    named = args if isinstance(args, dict) else {}
-    address = f"{request.http.url.scheme}://{request.http.url.netloc}{request.where('/api/jobs')}"
-    error = row.error
-    trace = error.traceback if error is not None else None
-    return {
-        "job": row,
-        "args": args,
-        "result": request.masked(plain(row.result)),
-        "large_args": read_reference(row.args),
-        "large_result": read_reference(row.result),
-        "sees_secrets": request.sees_secrets,
-        "size_words": size_words,
-        "limits": request.masked_names(list(row.limits)),
-        "unique_key": row.unique_key if request.sees_secrets else masked_unique_key(row.unique_key),
-        "metadata": request.masked(dict(row.details.metadata)),
-        "trace_id": trace_id(row.details.headers),
-        "took": took(row, now),
-        "progress": progress,
-        "fraction": fraction_done(row) if progress is not None and progress.fraction is not None else None,
-        "eta": eta_of(row, now),
-        "trace": tracebacks.parts(trace) if trace else [],
-        "place": tracebacks.users_place(trace) if trace else None,
-        "can": possible(row),
-        "as_python": snippets.as_python(row.task, named, options),
-        "as_curl": snippets.as_curl(address, row.task, named, options),
-    }
-
-
-def possible(row: JobRow) -> frozenset[str]:
-    """Return the actions that this job's state allows; none for an archived job."""
-    if row.archived_at is not None:
-        return frozenset()
-    actions = {
-        name
-        for name, action in (
-            ("retry", Action.RETRY),
-            ("run_now", Action.RUN_NOW),
-            ("reschedule", Action.RESCHEDULE),
-            ("rerun", Action.RERUN),
-            ("approve", Action.APPROVE),
-            ("reject", Action.REJECT),
-        )
-        if row.state in expected(action)
-    }
-    if row.state in expected(Action.CANCEL) | HELD:
-        actions.add("cancel")
-    if row.state in CHANGEABLE:
-        actions.add("change")
-    if row.state in ENDED:
-        actions.add("delete")
-    return frozenset(actions)
-
-
-def _options(request: PageRequest, row: JobRow) -> dict[str, Any]:
-    """Return the options, besides the arguments, that enqueue the same job again."""
-    registry = request.app.registry
-    usual = registry.get(row.task).options if row.task in registry else None
-    options: dict[str, Any] = {}
-    if usual is None or usual.queue != row.queue:
-        options["queue"] = row.queue
-    if row.priority != (0 if usual is None else usual.priority):
-        options["priority"] = row.priority
-    if row.details.tags:
-        options["tags"] = list(row.details.tags)
-    return options

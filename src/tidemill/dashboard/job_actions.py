@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 from starlette.responses import Response
 
 from tidemill.dashboard.argument_form import PREFIX, arguments_of, read_arguments
 from tidemill.dashboard.form_state import FormError, read_reason, read_whole, refuse_to_look
+from tidemill.dashboard.jobs_undo import before
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
@@ -203,12 +205,21 @@ async def _done(
     request: PageRequest, act: Callable[..., Any], words: Callable[[], str], *args: Any, **how: Any
 ) -> Response:
     id = request.id()
+    changes = request.operation.path.rpartition("/")[2]
+    known = await request.read(request.inspection.live_jobs, [id], tenant=request.tenant)
     try:
         await request.act(act, *args, **how)
     # The job has changed state, or the input is invalid.
     except (JobError, UsageError) as error:
-        return request.back(f"/jobs/{id}", _sentence(error.message), good=False)
-    return request.back(f"/jobs/{id}", words())
+        return _back(request, id, _sentence(error.message), good=False)
+    return _back(request, id, words(), undo=before(changes, known))
+
+
+def _back(request: PageRequest, id: UUID, words: str, **how: Any) -> Response:
+    """Return to the page with the form, which may be the list, or to the job."""
+    if request.form.get("next"):
+        return request.back_to(request.form.get("next"), words, otherwise=f"/jobs/{id}", **how)
+    return request.back(f"/jobs/{id}", words, **how)
 
 
 def in_a_sentence(error: Exception) -> str:

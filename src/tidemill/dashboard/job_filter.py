@@ -16,12 +16,12 @@ from tidemill.domain.states import JobState
 from tidemill.domain.stats import FAILURES
 from tidemill.errors import BadFilter
 from tidemill.web.parsers import Fields
-from tidemill.web.text_parsers import read_moment
+from tidemill.web.text_parsers import read_moment, read_span
 
-SEVERAL = ("status", "task", "queue", "metadata")
+SEVERAL = ("status", "task", "queue", "metadata", "arg")
 SINGLE = (
     "text", "tag", "definition", "definition_version", "schedule", "fire_at", "flow", "reference", "correlation_id",
-    "parent_id", "since", "until",
+    "parent_id", "error", "worker", "took", "since", "until",
 )  # fmt: skip
 MOST = 20
 """Maximum number of values of a repeatable condition."""
@@ -37,7 +37,25 @@ FAILED = [state.value for state in JobState if state in FAILURES]
 TIERS = {"live": "live jobs", "tables": "and archive tables", "all": "and archive files"}
 """The choices of tiers, each including those before it, as query values and in words."""
 
+SCANNED = ("text", "arg", "error", "worker", "took")
+"""Conditions for which a page examines a bounded number of jobs, and which cannot be counted."""
+
+TABS = {
+    "all": (),
+    "running": ("running", "claimed"),
+    "pending": ("pending",),
+    "scheduled": ("scheduled",),
+    "waiting": ("waiting",),
+    "review": ("review_needed",),
+    "failed": ("failed", "timed_out"),
+    "dead": ("dead_lettered",),
+    "cancelled": ("cancelled",),
+    "completed": ("completed",),
+}
+"""The tabs of the jobs page, each with its states."""
+
 LABELS = {
+    "took": "took over",
     "text": "text",
     "correlation_id": "correlation",
     "parent_id": "parent",
@@ -68,6 +86,24 @@ class FilterInput:
     tiers: str = "live"  #: one of ``TIERS``
 
     @property
+    def scans(self) -> bool:
+        """Whether a page examines a bounded number of jobs."""
+        return self.tiers != "live" or any(name in self.query for name in SCANNED)
+
+    @property
+    def tab(self) -> str | None:
+        """The tab that contains all states of the filter."""
+        states = set(self.query.get("status", ()))
+        if not states:
+            return "all"
+        return next((name for name, own in TABS.items() if states <= set(own)), None)
+
+    def in_tab(self, name: str) -> dict[str, list[str]]:
+        """Return the query with the states of a tab."""
+        rest = {key: value for key, value in self.query.items() if key != "status"}
+        return {**rest, "status": list(TABS[name])} if TABS[name] else rest
+
+    @property
     def narrows(self) -> bool:
         """Whether there is any condition."""
         return bool(self.query)
@@ -85,8 +121,13 @@ class FilterInput:
                 without = {**self.query, name: rest}
                 if not rest:
                     del without[name]
-                shown = value.replace("_", " ") if name == "status" else value
-                pairs.append(Chip(LABELS.get(name, name), shown, without))
+                label, shown = LABELS.get(name, name), value
+                if name == "status":
+                    shown = value.replace("_", " ")
+                elif name == "arg":
+                    label, _, shown = value.partition("=")
+                    label = f"arg.{label}"
+                pairs.append(Chip(label, shown, without))
         return pairs
 
 
@@ -121,6 +162,10 @@ def read(fields: Fields, now: datetime) -> FilterInput:
     take("schedule", "schedule", lambda given: given[0])
     take("fire_at", "fire_at", lambda given: _instant(given[0]))
     take("flow", "flow", lambda given: _id(given[0]))
+    take("arg", "args", lambda given: dict(_pair(item, "=", "account=42") for item in given))
+    take("error", "error", lambda given: given[0])
+    take("worker", "worker", lambda given: given[0])
+    take("took", "took_over", lambda given: read_span(given[0]))
     take("since", "created_after", lambda given: read_moment(given[0], now))
     take("until", "created_before", lambda given: read_moment(given[0], now))
     sort = "oldest" if fields.get("sort") == "oldest" else "newest"

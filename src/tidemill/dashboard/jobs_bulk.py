@@ -7,7 +7,7 @@ after the confirmation page was shown are not affected.
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -19,6 +19,7 @@ from tidemill.dashboard import job_filter
 from tidemill.dashboard.form_state import FormError, read_reason, refuse_to_look
 from tidemill.dashboard.job_actions import in_a_sentence, read_change
 from tidemill.dashboard.job_filter import FilterInput, in_words
+from tidemill.dashboard.jobs_undo import before
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
@@ -27,6 +28,7 @@ from tidemill.domain.job import CHANGEABLE
 from tidemill.domain.states import ENDED, HELD, JobState
 from tidemill.errors import UsageError
 from tidemill.web.problems import Problem
+from tidemill.web.text_parsers import read_coming, read_span
 
 pages = PageRoutes()
 
@@ -57,6 +59,10 @@ ACTS = {
     for act in (
         BulkAction("retry", expected(Action.RETRY), Role.OPERATOR, "retried",
             "They start over with all their attempts; their results and errors are discarded."),
+        BulkAction("run-now", expected(Action.RUN_NOW), Role.OPERATOR, "made due now",
+            "They start as soon as a worker is free, instead of at their time."),
+        BulkAction("reschedule", expected(Action.RESCHEDULE), Role.OPERATOR, "rescheduled",
+            "They wait until the new time."),
         BulkAction("cancel", expected(Action.CANCEL) | HELD, Role.OPERATOR, "cancelled or asked to stop",
             "Jobs that are not running end immediately; running jobs are asked to stop."),
         BulkAction("change", CHANGEABLE, Role.OPERATOR, "changed",
@@ -65,6 +71,10 @@ ACTS = {
             "They are removed with their logs and executions. This cannot be undone."),
     )
 }  # fmt: skip
+
+
+_PERMISSIONS = {"run-now": "retry", "reschedule": "change"}
+"""Permissions of actions that are not named after one."""
 
 
 class Impact(NamedTuple):
@@ -92,7 +102,7 @@ async def choose(request: PageRequest) -> Response:
     """Show the possible actions for all matching jobs, with the number of jobs."""
     refuse_to_look(request)
     act = _act(request, request.query.get("act") or "retry")
-    return await _ask(request, act, _filter_input(request), [])
+    return await _ask(request, act, _filter_input(request), _ids(request))
 
 
 @pages.post("/jobs/bulk", role=Role.OPERATOR)
@@ -105,15 +115,42 @@ async def bulk(request: PageRequest) -> Response:
         return request.back("/jobs", "Select jobs first.", good=False, **filter_input.query)
     if not sure:
         return await _ask(request, act, filter_input, ids)
-    if act.name == "change":
-        try:
-            check_change(*read_change(request))
-        except (FormError, UsageError) as error:
-            return request.back("/jobs", in_a_sentence(error), good=False, **filter_input.query)
+    try:
+        _check(request, act)
+    except (FormError, UsageError, ValueError) as error:
+        return request.back("/jobs", in_a_sentence(error), good=False, **filter_input.query)
     if ids:
+        known = await request.read(request.inspection.live_jobs, ids, tenant=request.tenant)
         acted: Acted = await request.act(_do, request, act, ids, {"ids": ids})
-        return request.back("/jobs", _summary(act, acted.done, len(ids) - acted.done), **filter_input.query)
+        return request.back(
+            "/jobs",
+            _summary(act, acted.done, len(ids) - acted.done),
+            undo=before(act.name, known) if acted.done else None,
+            **filter_input.query,
+        )
     return await _go_on(request, act, filter_input)
+
+
+def _check(request: PageRequest, act: BulkAction) -> None:
+    """Refuse invalid values of the form before anything is done."""
+    match act.name:
+        case "change":
+            check_change(*read_change(request))
+        case "reschedule":
+            _coming(request)
+        case "retry":
+            _spread(request)
+        case _:
+            pass
+
+
+def _coming(request: PageRequest) -> datetime:
+    return read_coming(request.form.get("at") or "", request.now())
+
+
+def _spread(request: PageRequest) -> timedelta | None:
+    text = request.form.get("spread")
+    return None if text is None else read_span(text)
 
 
 async def _ask(request: PageRequest, act: BulkAction, filter_input: FilterInput, ids: list[UUID]) -> Response:
@@ -143,7 +180,7 @@ def impact(request: PageRequest, act: BulkAction, filter_input: FilterInput, ids
     where = _narrowed(request, act, filter_input)
     if where is None:
         return Impact({}, 0, False)
-    if "text" not in where:
+    if not filter_input.scans:
         counts = jobs.counts(most=EXACT + 1, **where)
         return Impact(counts, sum(counts.values()), False)
     totals: Counter[JobState] = Counter()
@@ -165,6 +202,8 @@ async def _go_on(request: PageRequest, act: BulkAction, filter_input: FilterInpu
     form = request.form
     done, skipped = form.whole_number("done", 0, most=10**12), form.whole_number("skipped", 0, most=10**12)
     cursor, until = form.get("cursor"), _moment(request)
+    if where is not None and act.name == "retry" and _spread(request) is not None:
+        return await _spread_out(request, act, filter_input, where, until)
     if where is not None:
         where["created_before"] = min(where.get("created_before", until), until)
         seen, clock = 0, request.app.clock
@@ -197,12 +236,34 @@ async def _go_on(request: PageRequest, act: BulkAction, filter_input: FilterInpu
     return request.back("/jobs", _summary(act, done, skipped), **filter_input.query)
 
 
+async def _spread_out(
+    request: PageRequest, act: BulkAction, filter_input: FilterInput, where: dict[str, Any], until: datetime
+) -> Response:
+    """Retry all jobs in one request, because their number decides the time between two of them."""
+    where["created_before"] = min(where.get("created_before", until), until)
+    ids: list[UUID] = []
+    cursor = None
+    while len(ids) < EXACT:
+        page = await request.read(request.app.jobs.list, limit=1_000, cursor=cursor, sort="oldest", **where)
+        ids += [job.id for job in page.items]
+        cursor = page.next
+        if cursor is None:
+            break
+    acted = await request.act(_do, request, act, ids[:EXACT], filter_input.where)
+    more = f" Only the first {EXACT:,} jobs; repeat the action for the rest." if cursor else ""
+    return request.back("/jobs", _summary(act, acted.done, acted.skipped) + more, **filter_input.query)
+
+
 def _do(request: PageRequest, act: BulkAction, ids: list[UUID], audited: dict[str, Any]) -> Acted:
     where: dict[str, Any] = {"ids": ids, "tenant": request.tenant, "asked": audited}
     jobs = request.app.jobs
     match act.name:
         case "retry":
-            return jobs.retry(**where)
+            return jobs.retry(spread=_spread(request), **where)
+        case "run-now":
+            return jobs.run_now(**where)
+        case "reschedule":
+            return jobs.reschedule(at=_coming(request), **where)
         case "cancel":
             return jobs.cancel(reason=read_reason(request.form), **where)
         case "change":
@@ -229,7 +290,7 @@ def _act(request: PageRequest, name: str) -> BulkAction:
     act = ACTS.get(name)
     if act is None:
         raise Problem(422, None, f"unknown action {name[:40]!r}; expected one of {', '.join(ACTS)}")
-    request.need(f"jobs.{act.name}")
+    request.need(f"jobs.{_PERMISSIONS.get(act.name, act.name)}")
     return act
 
 
@@ -242,7 +303,8 @@ def _filter_input(request: PageRequest) -> FilterInput:
 
 def _ids(request: PageRequest) -> list[UUID]:
     try:
-        return list(dict.fromkeys(UUID(text) for text in request.form.all("id")))
+        only = request.query.get("only")
+        return list(dict.fromkeys(UUID(text) for text in ([only] if only else request.form.all("id"))))
     except ValueError:
         raise Problem(422, None, "one of the ids is not a job's id") from None
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.responses import Response
 
 from tidemill.client.stats import snapshot
-from tidemill.client.stats.api import WINDOWS
 from tidemill.client.stats.loads import liveness
-from tidemill.client.stats.reports import Report, ThroughputStep
+from tidemill.client.stats.reports import GroupThroughput, ThroughputStep
 from tidemill.client.stats.snapshot import HOUR
 from tidemill.dashboard import charts
 from tidemill.dashboard.alert_links import concern
+from tidemill.dashboard.formats import percent, short_number, span
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
@@ -24,59 +25,172 @@ pages = PageRoutes()
 
 MOST_WORKERS = 8
 MOST_MARKS = 5
+COLOURS = 7
+"""Groups of the chart with a colour of their own."""
+
+SPARKS = 200
+
+
+WINDOWS = {
+    "5m": (timedelta(minutes=5), timedelta(minutes=1)),
+    "1h": (timedelta(hours=1), timedelta(minutes=1)),
+    "6h": (timedelta(hours=6), timedelta(minutes=15)),
+    "24h": (timedelta(days=1), timedelta(minutes=15)),
+    "7d": (timedelta(days=7), timedelta(hours=2)),
+    "30d": (timedelta(days=30), timedelta(days=1)),
+}
+"""The windows of the chart, each with the length of a bar."""
+
+GROUPS = ("outcome", "queue", "task")
+RECENT = 5
+"""The figures "now" are about this number of full minutes."""
+
+
+class NowFigure(NamedTuple):
+    """One figure about the last minutes, and how it compares with the hour before."""
+
+    name: str
+    value: str
+    change: str
+    worse: bool
+    path: str  #: SVG path of the sparkline
 
 
 @pages.get("/", role=Role.VIEWER)
 async def overview(request: PageRequest) -> Response:
     """Show the overview."""
     window = request.query.get("window") or "1h"
-    if window not in WINDOWS:
-        window = "1h"
-    about = ("overview", window, request.tenant, request.identity.tenant)
-    values = await request.cached(about, _look, request, window)
-    return request.render("overview.html", window=window, windows=list(WINDOWS), **values)
+    group = request.query.get("by") or "outcome"
+    window = window if window in WINDOWS else "1h"
+    group = group if group in GROUPS else "outcome"
+    about = ("overview", window, group, request.tenant, request.identity.tenant)
+    values = await request.cached(about, _look, request, window, group)
+    return request.render(
+        "overview.html", window=window, windows=list(WINDOWS), group=group, groups=GROUPS, **values
+    )
 
 
-def _look(request: PageRequest, window: str) -> dict[str, Any]:
+def _look(request: PageRequest, window: str, group: str) -> dict[str, Any]:
     """Run all queries in sequence on one thread, so that a page uses at most one connection."""
     stats, tenant = request.app.stats, request.tenant
+    length, step = WINDOWS[window]
     look = request.inspection.snapshot(tenant)
-    steps = stats.throughput(window, tenant=tenant)
+    steps = stats.throughput(length, step, tenant=tenant)
     # Workers belong to no tenant, so only users of all tenants see them.
     whole = request.identity.tenant == ALL_TENANTS
     workers = request.inspection.workers() if whole else []
-    marks = _versions(workers, steps.at - WINDOWS[window][0])
-    summary = snapshot.overview(look, WINDOWS[window][0])
+    marks = _versions(workers, steps.at - length)
+    summary = snapshot.overview(look, length)
     quiet = not summary.ended and not any(summary.counts.values())
+    lately = {
+        name: {row.name: row for row in stats.throughput_by(name, HOUR, limit=SPARKS, tenant=tenant)}
+        for name in ("queue", "task")
+    }
     return {
         "overview": summary,
         "concerns": [concern(alert) for alert in snapshot.raised(look, None, HOUR)],
-        "queues": snapshot.deepest(look, 8),
-        "failing": stats.failures(tenant=tenant, limit=8),
+        "figures": now_figures(list(stats.throughput("1h", tenant=tenant))),
+        "queues": [(row, _row_spark(lately["queue"].get(row.queue))) for row in snapshot.deepest(look, 8)],
+        "failing": [
+            (row, _row_spark(lately["task"].get(row.task), failed=True))
+            for row in stats.failures(tenant=tenant, limit=8)
+        ],
         "crew": _crew(request, workers, steps.at) if whole else None,
         "marks": marks,
         "new_here": quiet and _new_here(request),
-        **_charts(steps, marks),
+        **_chart(request, list(steps), group, (length, step), marks),
     }
 
 
-def _charts(steps: Report[ThroughputStep], marks: list[tuple[datetime, str]]) -> dict[str, charts.Chart]:
-    ended = [
-        (step.at, {"completed": step.completed, "failed": step.failed, "cancelled": step.cancelled})
-        for step in steps
+def _chart(
+    request: PageRequest,
+    steps: list[ThroughputStep],
+    group: str,
+    window: tuple[timedelta, timedelta],
+    marks: list[tuple[datetime, str]],
+) -> dict[str, Any]:
+    """Return the chart, and the classes of its parts with their names."""
+    if group == "outcome":
+        names = {name: name for name in ("completed", "failed", "cancelled")}
+        bars = [(step.at, {name: getattr(step, name) for name in names}) for step in steps]
+    else:
+        rows = list(request.app.stats.throughput_by(group, *window, limit=COLOURS, tenant=request.tenant))
+        names = {f"g{number}": row.name for number, row in enumerate(rows)}
+        bars = [
+            (
+                step.at,
+                {f"g{number}": row.total[at] for number, row in enumerate(rows)} | _rest(step, rows, at),
+            )
+            for at, step in enumerate(steps)
+        ]
+        if any("other" in values for _, values in bars):
+            names["other"] = "other"
+    chart = charts.stacked(bars, width=1200, height=240, marks=marks)
+    return {"chart": chart, "names": names, "bar_length": window[1]}
+
+
+def _rest(step: ThroughputStep, rows: list[GroupThroughput], at: int) -> dict[str, int]:
+    """Return the jobs of the groups that have no colour of their own."""
+    rest = step.total - sum(row.total[at] for row in rows)
+    return {"other": rest} if rest > 0 else {}
+
+
+def now_figures(minutes: list[ThroughputStep]) -> list[NowFigure]:
+    """Return throughput, failures, run time and wait of the last full minutes, compared with those before."""
+    full = minutes[:-1]
+    recent, before = full[-RECENT:], full[:-RECENT]
+    rows = [
+        ("jobs a minute", _per_minute, short_number, False),
+        ("failed", _failure_rate, percent, True),
+        ("run time p95", _longest("duration_p95"), _seconds_in_words, True),
+        ("wait p95", _longest("lag_p95"), _seconds_in_words, True),
     ]
-    times: dict[str, Any] = {
-        name: [_seconds(getattr(step, name)) for step in steps]
-        for name in ("duration_p50", "duration_p95", "lag_p95")
-    }
-    return {
-        "throughput": charts.stacked(ended, marks=marks),
-        "durations": charts.lines(times, ats=[step.at for step in steps], marks=marks),
-    }
+    figures = []
+    for name, of, words, is_bad in rows:
+        now, then = of(recent), of(before)
+        path = charts.spark([of([minute]) or 0 for minute in full], width=120, height=24)
+        apart = None if not then or now is None else (now - then) / then
+        if apart is None or abs(apart) < 0.05:
+            change = "" if then is None and not now else "steady" if apart is not None else ""
+        else:
+            change = f"{'+' if apart > 0 else '−'}{min(abs(apart) * 100, 999):.0f} %"
+        figures.append(NowFigure(name, words(now), change, is_bad and bool(apart and apart > 0.2), path))
+    return figures
 
 
-def _seconds(value: timedelta | None) -> float | None:
-    return None if value is None else value.total_seconds()
+def _per_minute(minutes: Sequence[ThroughputStep]) -> float | None:
+    return sum(minute.total for minute in minutes) / len(minutes) if minutes else None
+
+
+def _failure_rate(minutes: Sequence[ThroughputStep]) -> float | None:
+    judged = sum(minute.completed + minute.failed for minute in minutes)
+    return sum(minute.failed for minute in minutes) / judged if judged else None
+
+
+def _longest(name: str) -> Callable[[Sequence[ThroughputStep]], float | None]:
+    """Return the mean of a percentile over the minutes in which jobs ran, weighted by their number."""
+
+    def of(minutes: Sequence[ThroughputStep]) -> float | None:
+        ran = [
+            (value.total_seconds(), minute.total)
+            for minute in minutes
+            if (value := getattr(minute, name)) is not None
+        ]
+        jobs = sum(number for _, number in ran)
+        return sum(seconds * number for seconds, number in ran) / jobs if jobs else None
+
+    return of
+
+
+def _seconds_in_words(value: float | None) -> str:
+    return span(value)
+
+
+def _row_spark(row: GroupThroughput | None, *, failed: bool = False) -> str | None:
+    """Return the sparkline of the last hour of a queue or task; None if nothing ended."""
+    if row is None or not any(row.failed if failed else row.total):
+        return None
+    return charts.spark(row.failed if failed else row.total, width=120, height=20)
 
 
 def _versions(workers: list[Worker], since: datetime) -> list[tuple[datetime, str]]:

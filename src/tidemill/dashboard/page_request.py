@@ -158,21 +158,29 @@ class PageRequest(WebRequest):
             self.site.sessions.forget_message(response, self.http)
         return response
 
-    def back(self, path: str, words: str, *, good: bool = True, **query: Any) -> Response:
+    def back(
+        self, path: str, words: str, *, good: bool = True, undo: str | None = None, **query: Any
+    ) -> Response:
         """Redirect to a page after an action and show a message there once."""
         response = RedirectResponse(self.url(path, **query), 303)
-        self.site.sessions.show_next(response, self.http, words, good=good)
+        self.site.sessions.show_next(response, self.http, words, good=good, undo=undo)
         return response
 
     def back_to(
-        self, address: str | None, words: str, *, good: bool = True, otherwise: str = "/"
+        self,
+        address: str | None,
+        words: str,
+        *,
+        good: bool = True,
+        otherwise: str = "/",
+        undo: str | None = None,
     ) -> Response:
         """Redirect to the address in the form field ``next`` if it is on this site, and show a message there once."""
         wanted = safe_next(address)
         if wanted is None:
-            return self.back(otherwise, words, good=good)
+            return self.back(otherwise, words, good=good, undo=undo)
         response = RedirectResponse(self.where("") + wanted, 303)
-        self.site.sessions.show_next(response, self.http, words, good=good)
+        self.site.sessions.show_next(response, self.http, words, good=good, undo=undo)
         return response
 
     @property

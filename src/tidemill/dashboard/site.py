@@ -19,11 +19,14 @@ from tidemill.dashboard import (
     enqueue,
     errors,
     flows,
+    go,
     job,
     job_actions,
     job_copy,
     jobs,
     jobs_bulk,
+    jobs_undo,
+    jobs_view,
     keys,
     live,
     logs,
@@ -65,8 +68,8 @@ if TYPE_CHECKING:
     from tidemill.web.single_sign_on import SingleSignOn
 
 MODULES = (
-    sign_in, single_sign_on, overview, live,
-    jobs, jobs_bulk, job_copy, job_actions, job, errors, flows, logs,
+    sign_in, single_sign_on, overview, live, go,
+    jobs, jobs_bulk, jobs_undo, jobs_view, job_copy, job_actions, job, errors, flows, logs,
     schedule_editor, schedules, task_actions, tasks, enqueue, queue_actions, queues,
     workers, tenants, alerts, audit, sessions, settings_pages, keys,
 )  # fmt: skip

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
@@ -31,7 +31,7 @@ MAX_PAGE = 1_000
 LOOK = 20_000
 """How many jobs, matching the other conditions, one page scans for a text."""
 
-NO_COUNT = "jobs with a text or an id suffix cannot be counted; list them page by page"
+NO_COUNT = "jobs cannot be counted by a text, an id suffix, an argument, an error, a worker or a run time; list them page by page"
 
 UNARCHIVED = ("parent_ids", "definition_id", "schedule_id", "flow_id", "reference", "tag", "metadata")
 """Conditions that no archive can judge: what they ask for is inside the archived document."""
@@ -72,7 +72,13 @@ class JobFilter:
     created_before: datetime | None = None
     text: str | None = None  #: searched in the id, task name, tags, arguments and error; see ``Needle``
     text_in_args: bool = True  #: whether to search the arguments
-    look: int = LOOK  #: how many jobs one page scans for the text or the id suffix
+    args: Mapping[str, str] = field(
+        default_factory=dict
+    )  #: values of top-level arguments; see ``argument_text``
+    error: str | None = None  #: class of the error, with or without its module
+    workers: frozenset[UUID] = frozenset()  #: of which one ran the last execution
+    took_over: timedelta | None = None  #: the last execution ended and took longer
+    look: int = LOOK  #: how many jobs one page scans for the conditions of ``scans``
     tiers: frozenset[str] = frozenset()  #: of archived jobs; live jobs have none
     id_suffix: str | None = None  #: last hexadecimal digits of the id, without dashes
 
@@ -86,7 +92,7 @@ class JobFilter:
             value: datetime | None = getattr(self, name)
             if value is not None and value.tzinfo is None:
                 raise BadFilter(f"{name} has no time zone; give an aware datetime", field=name)
-        for name in ("correlation_id", "tag", "text"):
+        for name in ("correlation_id", "tag", "text", "error"):
             # Most likely an unset variable, which must not match every job.
             if getattr(self, name) == "":
                 raise BadFilter(f"{name} is empty; give one, or leave it out", field=name)
@@ -96,7 +102,14 @@ class JobFilter:
             raise BadFilter(
                 f"id_suffix is {self.id_suffix!r}; give 1 to 32 hexadecimal digits", field="id_suffix"
             )
+        self._check_args()
         self._check_storable()
+
+    def _check_args(self) -> None:
+        """Refuse names that an SQL store cannot put into a JSON path."""
+        for name in self.args:
+            if not name or len(name) > MAX_TEXT or '"' in name or "\\" in name:
+                raise BadFilter(f"{name[:40]!r} is not the name of an argument", field="args")
 
     def _check_storable(self) -> None:
         """Refuse texts that no job can contain, because a store would fail on them."""
@@ -108,6 +121,8 @@ class JobFilter:
             "tag": (self.tag,),
             "reference": self.reference or (),
             "metadata": (*self.metadata, *self.metadata.values()),
+            "args": (*self.args, *self.args.values()),
+            "error": (self.error,),
         }
         for name, texts in texts_by_name.items():
             for text in texts:
@@ -117,7 +132,16 @@ class JobFilter:
     @property
     def scans(self) -> bool:
         """Whether each job has to be looked at, so that a page looks at no more than ``look`` of them."""
-        return self.text is not None or self.id_suffix is not None
+        return any(
+            (
+                self.text is not None,
+                self.id_suffix is not None,
+                self.args,
+                self.error,
+                self.workers,
+                self.took_over is not None,
+            )
+        )
 
     @property
     def narrows(self) -> bool:
@@ -125,7 +149,7 @@ class JobFilter:
         return any((
             self.states, self.tasks, self.queues, self.ids, self.correlation_id, self.parent_id, self.parent_ids, self.definition_id,
             self.schedule_id, self.flow_id, self.reference, self.tag, self.metadata, self.created_after, self.created_before, self.text,
-            self.id_suffix,
+            self.id_suffix, self.args, self.error, self.workers, self.took_over is not None,
         ))  # fmt: skip
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 from uuid import UUID
 
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, fold, needle
@@ -28,11 +29,13 @@ def matches(where: JobFilter, job: JobRow) -> bool:
 
 
 def finds(where: JobFilter) -> Callable[[JobRow], bool]:
-    """A function that checks whether a job has the id suffix and contains the text."""
+    """A function that checks the conditions that make a filter scan jobs."""
     sought = needle(where.text or "")
 
     def contains(job: JobRow) -> bool:
         if where.id_suffix is not None and not job.id.hex.endswith(where.id_suffix):
+            return False
+        if not _ran_as(where, job) or not _has_args(where.args, job.args):
             return False
         if sought.plain in fold(job.task) or (sought.digits is not None and sought.digits in job.id.hex):
             return True
@@ -47,6 +50,46 @@ def finds(where: JobFilter) -> Callable[[JobRow], bool]:
         return sought.escaped in fold(text)
 
     return contains
+
+
+def _ran_as(where: JobFilter, job: JobRow) -> bool:
+    """Whether the last execution had this worker, this error and a longer run time."""
+    if where.workers and job.worker not in where.workers:
+        return False
+    if where.took_over is not None and not (
+        job.started_at and job.finished_at and job.finished_at - job.started_at > where.took_over
+    ):
+        return False
+    return where.error is None or (
+        job.error is not None
+        and (job.error.type == where.error or job.error.type.endswith(f".{where.error}"))
+    )
+
+
+class _Number(str):
+    """A number as it is written in a JSON text."""
+
+    __slots__ = ()
+
+
+def _has_args(wanted: Mapping[str, str], text: str) -> bool:
+    """Whether the top-level arguments have these values. No argument of a job with an escaped NUL is found."""
+    if not wanted:
+        return True
+    # PostgreSQL cannot read such a document.
+    if "\\u0000" in text:
+        return False
+    args: Any = json.loads(text, parse_int=_Number, parse_float=_Number)
+    return isinstance(args, dict) and all(
+        name in args and _argument(args[name]) == value for name, value in wanted.items()
+    )
+
+
+def _argument(value: Any) -> str | None:
+    """The value as a filter compares it; None for a list or an object, which no filter matches."""
+    if isinstance(value, str):
+        return str(value)
+    return json.dumps(value) if value is None or isinstance(value, bool) else None
 
 
 def matches_archived(where: JobFilter, document: ArchivedJob) -> bool:

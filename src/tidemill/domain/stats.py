@@ -98,6 +98,26 @@ class Series(NamedTuple):
     since_at: datetime
 
 
+class GroupedSeries(NamedTuple):
+    """Ended and failed jobs per step of the largest groups, most jobs first."""
+
+    steps: list[datetime]
+    step: timedelta
+    groups: dict[str, list[tuple[int, int]]]
+
+
+def grouped_series(
+    steps: list[datetime], length: timedelta, counts: Iterable[tuple[datetime, str, int, int]]
+) -> GroupedSeries:
+    """A series from its counts: step, group, ended jobs and failed jobs."""
+    places = {at: number for number, at in enumerate(steps)}
+    groups: dict[str, list[tuple[int, int]]] = {}
+    for at, name, total, failed in counts:
+        groups.setdefault(name, [(0, 0)] * len(steps))[places[at]] = (total, failed)
+    ordered = sorted(groups.items(), key=lambda pair: (-sum(total for total, _ in pair[1]), pair[0]))
+    return GroupedSeries(steps, length, dict(ordered))
+
+
 class FailedJob(NamedTuple):
     """A failed job, and the beginning of its error message."""
 

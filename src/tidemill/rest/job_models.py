@@ -111,6 +111,22 @@ class JobsQuery(QueryModel):
     )
     created_after: Instant | None = None
     created_before: Instant | None = None
+    arg: list[Annotated[str, Field(pattern=r"^[^=]+=.*$")]] = Field(
+        [],
+        max_length=20,
+        description="Value of an argument, as `name=value`; may be repeated. Numbers and booleans as in JSON.",
+        examples=["account=42"],
+    )
+    error: str | None = Field(
+        None,
+        min_length=1,
+        description="Class of the error, with or without its module.",
+        examples=["ConnectionError"],
+    )
+    worker: str | None = Field(
+        None, min_length=1, description="Worker of the last execution: its name or its id."
+    )
+    took_over: Seconds | None = Field(None, description="The last execution ended and took more seconds.")
     text: Text | None = Field(
         None,
         description="Text in the id, the task, a tag, the arguments (not for viewers) or the error; case-insensitive. A page "
@@ -128,13 +144,15 @@ class JobsQuery(QueryModel):
 
     def conditions(self) -> dict[str, Any]:
         """Return the arguments of ``app.jobs``."""
-        left_out = {"tenant", "sort", "limit", "cursor", "tiers"}
+        left_out = {"tenant", "sort", "limit", "cursor", "tiers", "arg"}
         conditions = self.model_dump(exclude=left_out, exclude_defaults=True)
         if self.reference is not None:
             kind, _, id = self.reference.partition(":")
             conditions["reference"] = (kind, id)
         if self.metadata:
             conditions["metadata"] = dict(pair.split("=", 1) for pair in self.metadata)
+        if self.arg:
+            conditions["args"] = dict(pair.split("=", 1) for pair in self.arg)
         return conditions
 
 
@@ -163,6 +181,14 @@ class JobFilterBody(BodyModel):
     metadata: dict[str, str] = Field({})
     created_after: Instant | None = None
     created_before: Instant | None = None
+    args: dict[str, str | int | float | bool | None] = Field({}, description="Values of arguments.")
+    error: str | None = Field(
+        None, min_length=1, description="Class of the error, with or without its module."
+    )
+    worker: str | None = Field(
+        None, min_length=1, description="Worker of the last execution: its name or its id."
+    )
+    took_over: Seconds | None = Field(None, description="The last execution ended and took more seconds.")
     text: Text | None = None
 
     def conditions(self) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from tidemill.domain.stats import (
     EndedTiming,
     FailedJob,
     Group,
+    GroupedSeries,
     HeldRow,
     HeldSelection,
     Holder,
@@ -55,6 +56,21 @@ class RollupStore(ABC):
     ) -> Series:
         """Ended jobs per step, with their run times and waits. Steps begin at whole multiples of their length since 1970 UTC, and
         the last one contains now. The step is at least as long as given: ``step_of`` computes it.
+        """
+
+    @abstractmethod
+    def series_by(
+        self,
+        group: Group,
+        window: timedelta,
+        step: timedelta,
+        *,
+        tenant: str,
+        limit: int = 8,
+        now: datetime | None = None,
+    ) -> GroupedSeries:
+        """Ended and failed jobs per step, by task, tenant or queue, of the ``limit`` groups with the most jobs. The steps are
+        those of ``series``.
         """
 
     @abstractmethod

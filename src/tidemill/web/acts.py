@@ -239,6 +239,8 @@ GET    /queues/{name:path}               queues.read        queue
 GET    /jobs                             jobs.read          list
 GET    /jobs/bulk                        jobs.change
 POST   /jobs/bulk                        jobs.change
+POST   /jobs/undo                        jobs.change
+GET    /go                               live.read
 GET    /jobs/{id}/again                  jobs.run           job
 POST   /jobs/{id}/again                  jobs.run           job
 POST   /jobs/{id}/retry                  jobs.retry         job

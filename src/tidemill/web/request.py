@@ -246,21 +246,22 @@ class WebRequest:
 
     def check_conditions(self, where: Mapping[str, Any]) -> None:
         """Refuse a filter by a value that the caller may not see: its answer would reveal the value."""
-        names = list(where.get("metadata", {}))
-        if names and self.hides_arguments:
-            raise Problem(
-                403,
-                "masked_value",
-                f"metadata {names[0][:100]!r} is hidden by a grant without jobs.arguments, so it cannot be a filter",
-            )
-        hidden = [name for name in names if looks_secret(name)]
+        names = [(kind, name) for kind in ("metadata", "args") for name in where.get(kind) or ()]
+        told = [*names, *(("error", where[kind]) for kind in ("error",) if where.get(kind))]
+        if told and self.hides_arguments:
+            raise self._hidden(told[0], "hidden by a grant without jobs.arguments")
+        hidden = [pair for pair in names if looks_secret(pair[1])]
         if hidden and not self.sees_secrets:
-            raise Problem(
-                403,
-                "masked_value",
-                f"metadata {hidden[0][:100]!r} is masked for the role {self.identity.role.value}, so it cannot be a filter; "
-                "this requires the role operator",
+            raise self._hidden(
+                hidden[0],
+                f"masked for the role {self.identity.role.value}",
+                "; this requires the role operator",
             )
+
+    @staticmethod
+    def _hidden(pair: tuple[str, str], why: str, more: str = "") -> Problem:
+        kind, name = "argument" if pair[0] == "args" else pair[0], pair[1][:100]
+        return Problem(403, "masked_value", f"{kind} {name!r} is {why}, so it cannot be a filter{more}")
 
     def where(self, path: str) -> str:
         """Return the address of another path of this application, including mount and prefix."""

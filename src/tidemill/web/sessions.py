@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 COOKIE = "tidemill_session"
 MESSAGE = "tidemill_said"
+PREFERENCE = "tidemill_"
 THEME = "tidemill_theme"
 STORE = "tidemill_store"
 SECRET = "TIDEMILL_SESSION_SECRET"  # noqa: S105  (the name of a variable, not a secret)
@@ -174,16 +175,18 @@ class Sessions:
 
     # One-time messages after an action ---------------------------------------------------------------------------------
 
-    def show_next(self, response: Response, request: Request, words: str, *, good: bool) -> None:
-        """Show a message on the next page."""
-        text = str(self._messages.dumps([good, words[:1000]]))
+    def show_next(
+        self, response: Response, request: Request, words: str, *, good: bool, undo: str | None = None
+    ) -> None:
+        """Show a message on the next page; ``undo`` is what the form that takes the action back sends."""
+        text = str(self._messages.dumps([good, words[:1000], undo]))
         self._set(response, request, MESSAGE, text, 60)
 
-    def message(self, request: Request) -> tuple[bool, str] | None:
-        """Return whether the message reports success, and the message itself."""
+    def message(self, request: Request) -> tuple[bool, str, str | None] | None:
+        """Return whether the message reports success, the message itself, and how to undo the action."""
         try:
             message: Any = self._messages.loads(request.cookies.get(MESSAGE, ""), max_age=60)
-            return bool(message[0]), str(message[1])
+            return bool(message[0]), str(message[1]), message[2]
         except (BadData, IndexError, TypeError):
             return None
 
@@ -205,6 +208,14 @@ class Sessions:
     def remember_store(self, response: Response, request: Request, name: str) -> None:
         if self.chosen_store(request) != name:
             self._set(response, request, STORE, quote(name), 365 * 24 * 60 * 60)
+
+    def preference(self, request: Request, name: str) -> str:
+        """Return what the user chose for a page in this browser, or nothing."""
+        return unquote(request.cookies.get(f"{PREFERENCE}{name}", ""))
+
+    def prefer(self, response: Response, request: Request, name: str, value: str) -> None:
+        """Keep what the user chose for a page in this browser."""
+        self._set(response, request, f"{PREFERENCE}{name}", quote(value), 365 * 24 * 60 * 60)
 
     def set_theme(self, response: Response, request: Request, theme: str) -> None:
         self._set(response, request, THEME, theme, 365 * 24 * 60 * 60)

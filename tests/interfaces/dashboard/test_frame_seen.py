@@ -16,7 +16,7 @@ expect.set_options(timeout=PATIENCE)
 
 def tile(page: Page, name: str) -> str:
     """The number on a tile of the overview."""
-    return page.locator(".tile").filter(has_text=re.compile(rf"{name}$")).locator(".n").inner_text()
+    return page.locator(".counts a").filter(has_text=re.compile(rf"{name}$")).locator("strong").inner_text()
 
 
 @pytest.mark.parametrize("script", [True, False])
@@ -110,7 +110,7 @@ def test_a_page_updates_without_a_reload(site_windows: SiteWindows) -> None:
     page.evaluate("window.same = true")
     assert tile(page, "pending") == "0"
     site_windows.site.enqueue("send", to="ada")
-    expect(page.locator(".tile.s-pending .n")).to_have_text("1")
+    expect(page.locator(".counts .t-pending strong")).to_have_text("1")
     assert page.evaluate("window.same") is True
 
 
@@ -120,10 +120,10 @@ def test_a_held_page_updates_only_after_it_is_released(site_windows: SiteWindows
     expect(page.get_by_role("button", name="Held")).to_be_visible()
     other = site_windows.window().open("/")
     site_windows.site.enqueue("send", to="ada")
-    expect(other.locator(".tile.s-pending .n")).to_have_text("1")
+    expect(other.locator(".counts .t-pending strong")).to_have_text("1")
     assert tile(page, "pending") == "0"
     page.keyboard.press("p")
-    expect(page.locator(".tile.s-pending .n")).to_have_text("1")
+    expect(page.locator(".counts .t-pending strong")).to_have_text("1")
 
 
 def test_without_event_streams_the_page_polls(site_windows: SiteWindows) -> None:
@@ -134,7 +134,7 @@ def test_without_event_streams_the_page_polls(site_windows: SiteWindows) -> None
     page.evaluate("window.same = true")
     site_windows.site.enqueue("send", to="ada")
     page.clock.fast_forward("00:30")
-    expect(page.locator(".tile.s-pending .n")).to_have_text("1")
+    expect(page.locator(".counts .t-pending strong")).to_have_text("1")
     assert page.evaluate("window.same") is True
 
 
@@ -152,7 +152,7 @@ def test_an_unreachable_server_is_reported_until_it_is_back(site_windows: SiteWi
     page.unroute("**/*")
     page.clock.fast_forward("00:30")
     expect(page.locator("#trouble")).to_be_hidden()
-    expect(page.locator(".tile.s-pending .n")).to_have_text("1")
+    expect(page.locator(".counts .t-pending strong")).to_have_text("1")
 
 
 def test_times_are_shown_in_the_time_zone_of_the_user(site_windows: SiteWindows) -> None:

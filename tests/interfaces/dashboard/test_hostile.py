@@ -43,7 +43,9 @@ class Seen(html.parser.HTMLParser):
         facts = {name: value or "" for name, value in attrs}
         if tag in FOREIGN:
             self.wrong.append(f"<{tag}>")
-        if tag == "script" and not facts.get("src", "").startswith("/static/tidemill.js?"):
+        if tag == "script" and not facts.get("src", "").startswith(
+            ("/static/tidemill.js?", "/static/actions.js?")
+        ):
             self.wrong.append(f"a script: {facts}")
         if tag == "link" and not facts.get("href", "").startswith("/static/"):
             self.wrong.append(f"a link: {facts}")

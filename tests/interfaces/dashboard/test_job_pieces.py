@@ -11,8 +11,10 @@ from uuid import UUID
 import pytest
 
 from tidemill.dashboard import snippets, timelines, tracebacks
-from tidemill.domain.job import Execution, JobRow
+from tidemill.dashboard.waterfall import WIDTH, waterfall
+from tidemill.domain.job import Execution, JobRow, LogEntry
 from tidemill.domain.states import ExecutionState, JobState
+from tidemill.domain.steps import StepView
 from tidemill.web import text_parsers
 
 ID = UUID(int=7)
@@ -37,11 +39,10 @@ def ran(number: int, state: ExecutionState, *moments: float | None) -> Execution
 
 
 def drawn(job: JobRow, executions: list[Execution], now: float) -> list[tuple[str, float, float]]:
-    """The pieces of a timeline: kind, start and end in seconds."""
-    picture = timelines.picture(job, executions, at(now))
+    """The periods of a timeline: kind, start and end in seconds."""
+    _, spans = timelines.spans(job, executions, at(now))
     return [
-        (piece.kind, (piece.since - T0).total_seconds(), (piece.until - T0).total_seconds())
-        for piece in picture.pieces
+        (span.kind, (span.since - T0).total_seconds(), (span.until - T0).total_seconds()) for span in spans
     ]
 
 
@@ -60,9 +61,32 @@ def test_retries_are_rows_with_their_waiting_times() -> None:
         ("queued", 0, 1), ("claimed", 1, 2), ("failed", 2, 10),
         ("retry_wait", 10, 30), ("queued", 30, 31), ("claimed", 31, 32), ("succeeded", 32, 40),
     ]  # fmt: skip
-    picture = timelines.picture(job, executions, at(99))
-    assert {piece.y for piece in picture.pieces} == {4.0, 22.0}
-    assert picture.until == at(40)
+    whole = waterfall(job, executions, [], [], [], [], at(99))
+    assert [row.label for row in whole.rows] == [
+        "in the queue", "Attempt 1", "back-off", "in the queue", "Attempt 2",
+    ]  # fmt: skip
+    assert (whole.since, whole.until) == (T0, at(40))
+    assert [tick.total_seconds() for tick in whole.ticks] == [0, 10, 20, 30, 40]
+
+
+def test_stages_steps_and_children_share_the_axis_of_the_attempts() -> None:
+    job = a_job(JobState.COMPLETED, finished_at=at(10))
+    lines = [
+        LogEntry(ID, 1, at(2), "stage load begins", stage="load"),
+        LogEntry(ID, 1, at(6), "stage load ends", stage="load", duration=timedelta(seconds=4)),
+    ]
+    child = a_job(JobState.RUNNING, id=UUID(int=8), task="child", created_at=at(5), started_at=at(8))
+    steps = [StepView("fetch", "value", took=0.5)]
+    whole = waterfall(job, [ran(1, E.SUCCEEDED, 0, 0, 10)], lines, [], steps, [child], at(20))
+    rows = {row.label: row for row in whole.rows}
+    assert list(rows) == ["Attempt 1", "load", "fetch", "child"]
+    # The child still runs, so the axis ends now.
+    assert [(bar.kind, bar.x, bar.width) for bar in rows["load"].segments] == [("succeeded", 100, 200)]
+    assert [(bar.kind, bar.x, bar.width) for bar in rows["child"].segments] == [
+        ("queued", 250, 150), ("running", 400, 600),
+    ]  # fmt: skip
+    assert rows["child"].job == child.id
+    assert (rows["fetch"].length, rows["fetch"].segments) == (timedelta(seconds=0.5), [])
 
 
 def test_the_current_phase_extends_to_now() -> None:
@@ -79,12 +103,11 @@ def test_every_piece_is_inside_the_picture() -> None:
         ran(n, E.FAILED, n * 10, n * 10 + (0.001 if n % 2 else 3), n * 10 + 4) for n in range(1, 31)
     ]
     job = a_job(JobState.DEAD_LETTERED, run_at=at(-500), finished_at=at(304))
-    picture = timelines.picture(job, executions, at(1000))
-    assert len({piece.y for piece in picture.pieces}) == timelines.MOST
-    for piece in picture.pieces:
-        assert 0 <= piece.x <= piece.x + piece.width <= picture.width + 0.01
-        assert 0 <= piece.y <= piece.y + piece.height <= picture.height
-    assert timelines.picture(a_job(JobState.PENDING), [], T0).pieces == []
+    rows = waterfall(job, executions, [], [], [], [], at(1000)).rows
+    assert sum(row.kind == "attempt" for row in rows) == timelines.MOST
+    for bar in (bar for row in rows for bar in row.segments):
+        assert 0 <= bar.x <= bar.x + bar.width <= WIDTH + 0.1
+    assert waterfall(a_job(JobState.PENDING), [], [], [], [], [], T0).rows == []
 
 
 TRACE = """Traceback (most recent call last):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -99,7 +100,7 @@ def test_the_old_name_of_the_status_filter_still_works(shop: House) -> None:
     shop.drain()
     page = shop.person("viewer", "acme").open("/jobs?state=failed")
     assert shown(page) == ids([job])
-    assert '<input type="checkbox" name="status" value="failed" checked>' in page
+    assert '<input type="hidden" name="status" value="failed">' in page
 
 
 def test_active_filters_are_shown_and_each_can_be_removed(shop: House) -> None:
@@ -131,7 +132,7 @@ def test_the_form_and_the_conditions_keep_the_tiers_unless_they_are_the_default(
     page = shop.person("viewer", "acme").open(f"/jobs?tag=x&task=send&tiers={tiers}")
     form = forms(page)[[form.action for form in forms(page)].index("/jobs")]
     kept = "" if tiers == "live" else tiers
-    assert [value for name, value in form.fields if name == "tiers"] == [kept]
+    assert [value for name, value in form.fields if name == "tiers"] == ([kept] if kept else [])
     chips = re.findall(r'class="chip" href="/jobs\?([^"]*)"', page)
     assert [parse_qs(html.unescape(query)) for query in chips] == [
         {"tag": ["x"], **({"tiers": [kept]} if kept else {})},
@@ -311,3 +312,112 @@ def test_jobs_of_another_tenant_are_not_changed(shop: House) -> None:
     assert answer.status_code == 303
     assert "0 jobs cancelled or asked to stop. 1 changed status" in person.open(answer.headers["location"])
     assert other.refresh().status is JobState.PENDING
+
+
+# The search box, undo, views and the panel
+
+
+def test_the_search_box_turns_facets_into_conditions_of_the_address(shop: House) -> None:
+    (job,) = put(shop.app, args={"to": "ada lovelace"})
+    put(shop.app, args={"to": "grace"})
+    person = shop.person("operator", "acme")
+    answer = person.ask("GET", "/jobs", params={"q": 'task:send arg.to:"ada lovelace"', "sort": "oldest"})
+    assert answer.status_code == 303
+    assert parse_qs(answer.headers["location"].partition("?")[2]) == {
+        "sort": ["oldest"], "task": ["send"], "arg": ["to=ada lovelace"],
+    }  # fmt: skip
+    assert shown(person.open(answer.headers["location"])) == ids([job])
+    page = person.open("/jobs?q=colour:red", 422)
+    assert "unknown facet &#39;colour:&#39;" in page
+    assert 'value="colour:red"' in page
+
+
+def test_a_viewer_cannot_filter_by_an_argument_that_is_masked(shop: House) -> None:
+    put(shop.app)
+    for query in ("arg=password%3Dx", "arg=to%3Dada&arg=api_key%3Dx"):
+        assert shop.person("viewer", "acme").ask("GET", f"/jobs?{query}").status_code == 403
+        assert shop.person("operator", "acme").ask("GET", f"/jobs?{query}").status_code == 200
+    assert len(shown(shop.person("viewer", "acme").open("/jobs?arg=to%3Dada"))) == 1
+
+
+def test_failed_jobs_are_found_by_error_worker_and_run_time(shop: House) -> None:
+    (job,) = put(shop.app, "fail")
+    put(shop.app)
+    shop.drain()
+    person = shop.person("viewer", "acme")
+    assert shown(person.open("/jobs?error=PermanentError")) == ids([job])
+    assert shown(person.open("/jobs?error=Permanent")) == []
+    assert shown(person.open("/jobs?took=1d")) == []
+    assert len(shown(person.open(f"/jobs?worker={shop.app.jobs.get(job.id, tenant='acme').row.worker}"))) == 2
+    assert "there is no worker &#39;nobody&#39;" in person.open("/jobs?worker=nobody", 422)
+
+
+def test_the_tabs_count_the_jobs_of_their_states(shop: House) -> None:
+    put(shop.app, "fail", number=2)
+    put(shop.app)
+    shop.drain()
+    put(shop.app, number=3)
+    person = shop.person("viewer", "acme")
+    counts = re.compile(r'class="t-(\w+)[^>]*>\w+ <span class="count" title="(\d+)"')
+    for query in ("", "?status=failed", "?since=1h"):
+        found = dict(counts.findall(person.open(f"/jobs{query}")))
+        assert (found["all"], found["failed"], found["completed"], found["pending"]) == (
+            "6",
+            "2",
+            "1",
+            "3",
+        ), query
+    assert counts.findall(person.open("/jobs?text=send")) == []
+
+
+def test_a_change_of_selected_jobs_can_be_undone(shop: House) -> None:
+    first, second = put(shop.app, number=2, delay=timedelta(hours=1))
+    second.change(priority=7)
+    person = shop.person("operator", "acme")
+    fields = {"id": [str(first.id), str(second.id)], "sure": "1"}
+    person.post("/jobs/bulk", act="change", queue="other", priority="3", **fields)  # type: ignore[arg-type]
+    assert {(job.queue, job.priority) for job in shop.app.jobs.list(tenant="acme").items} == {("other", 3)}
+    assert "2 jobs changed back." in person.send("/jobs", "/jobs/undo")
+    assert [(job.refresh().queue, job.priority) for job in (first, second)] == [
+        ("mail", 0),
+        ("mail", 7),
+    ]
+    due = first.run_at
+    person.post("/jobs/bulk", act="reschedule", at="5h", **fields)  # type: ignore[arg-type]
+    assert first.refresh().run_at > due + timedelta(hours=3)
+    person.send("/jobs", "/jobs/undo")
+    assert abs(first.refresh().run_at - due) < timedelta(seconds=1)
+    assert person.post("/jobs/undo", undo="[]").status_code == 422
+
+
+def test_retries_are_spread_over_time(shop: House) -> None:
+    jobs = put(shop.app, "fail", number=4)
+    shop.drain()
+    person = shop.person("operator", "acme")
+    person.post("/jobs/bulk?status=failed", act="retry", scope="all", sure="1", spread="40m")
+    runs = sorted(job.refresh().run_at for job in jobs)
+    assert [job.refresh().status for job in jobs].count("pending") == 1
+    apart = [(later - first).total_seconds() for first, later in pairwise(runs[1:])]
+    assert apart == pytest.approx([600, 600])
+
+
+def test_a_view_is_saved_by_name_and_removed(shop: House) -> None:
+    person = shop.person("viewer", "acme")
+    saved = person.send("/jobs?task=send", "/jobs/view", do="save", name="My <sends>", query="task=send")
+    assert '<a href="/jobs?task=send" aria-current="true">My &lt;sends&gt;</a>' in saved
+    assert 'aria-label="Remove the view My &lt;sends&gt;"' in person.open("/jobs")
+    person.post("/jobs/view", do="remove", name="My <sends>")
+    assert "My &lt;sends&gt;" not in person.open("/jobs")
+    put(shop.app)
+    person.post("/jobs/view", do="columns", column="queue")
+    assert ">Queue</th>" in (page := person.open("/jobs"))
+    assert ">Arguments</th>" not in page
+
+
+def test_the_panel_shows_one_job_beside_the_list(shop: House) -> None:
+    (job,) = put(shop.app, args={"to": "ada"})
+    page = shop.person("operator", "acme").open(f"/jobs?job={job.id}")
+    panel = page[page.index('<aside id="panel"') :]
+    assert str(job.id) in panel
+    assert "&#34;to&#34;: &#34;ada&#34;" in panel
+    assert "Job not found" in shop.person("operator", "other").open(f"/jobs?job={job.id}")

@@ -75,8 +75,7 @@ def test_a_failed_job_is_found_and_retried(site_windows: SiteWindows, script: bo
     site.enqueue("send", to="ada")
     site.drain()
     page = site_windows.window(role="operator", script=script).open("/jobs")
-    page.get_by_label("failed", exact=True).check()
-    page.get_by_label("Text", exact=True).fill("LIGHTHOUSE")
+    page.get_by_label("Search jobs").fill("status:failed LIGHTHOUSE")
     page.get_by_role("button", name="Find").click()
     expect(page).to_have_url(re.compile("text=LIGHTHOUSE"))
     rows = page.locator("tbody tr")
@@ -201,7 +200,7 @@ def test_a_review_is_approved_with_a_comment(site_windows: SiteWindows, script: 
     job = site.enqueue("look", what="the cover")
     site.drain()
     page = site_windows.window(role="operator", script=script).open("/")
-    page.locator(".tile.s-review_needed").click()
+    page.locator(".counts a", has_text="review needed").click()
     page.locator("tbody tr").first.get_by_role("link").first.click()
     expect(page.locator("main")).to_contain_text("is this right?")
     page.locator("summary", has_text="Approve").click()
@@ -222,10 +221,10 @@ def test_all_matching_jobs_are_cancelled_after_their_number_is_shown(
     page = site_windows.window(role="operator", script=script).open("/jobs?task=send")
     page.get_by_role("link", name=re.compile("^All matching jobs")).click()
     page.get_by_role("link", name="cancel", exact=True).click()
-    expect(page.locator("h1")).to_contain_text("60")
+    expect(page.locator(".sure h1")).to_contain_text("60")
     assert site.app.jobs.count(status=JobState.CANCELLED, tenant=ALL_TENANTS) == 0
     page.get_by_label(re.compile("^Reason")).fill("the edition is off")
-    page.get_by_role("button", name=re.compile("^Cancel")).click()
+    page.locator(".sure button.danger").click()
     expect(page.get_by_role("status").filter(has_text="60")).to_be_visible()
     assert site.app.jobs.count(status=JobState.CANCELLED, tenant=ALL_TENANTS) == 60
     assert kept.refresh().status is JobState.SCHEDULED
@@ -245,12 +244,43 @@ def test_jobs_selected_by_keyboard_are_cancelled_while_the_list_stays_unchanged(
     site.enqueue("send", {"delay": timedelta(hours=1)}, to="one more")
     expect(other.locator("tbody tr")).to_have_count(5)
     expect(page.locator("tbody tr")).to_have_count(4)
-    page.get_by_role("button", name=re.compile("^Cancel")).click()
-    expect(page.locator("h1")).to_contain_text("2")
-    page.get_by_role("button", name=re.compile("^Cancel")).click()
+    page.locator(".bulk button[value=cancel]").click()
+    expect(page.locator("#ask h1")).to_contain_text("2")
+    page.locator("#ask button.danger").click()
     expect(page.get_by_role("status").filter(has_text="2")).to_be_visible()
     states = [job.refresh().status for job in reversed(jobs)]
     assert states == [JobState.CANCELLED, JobState.SCHEDULED, JobState.CANCELLED, JobState.SCHEDULED]
+
+
+def test_a_failed_job_is_found_by_an_argument_and_retried_with_the_keyboard(
+    site_windows: SiteWindows,
+) -> None:
+    site = site_windows.site
+    job, other = site.enqueue("fail", words="lighthouse"), site.enqueue("fail", words="harbour")
+    site.drain()
+    page = site_windows.window(role="operator").open("/")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("jobs")
+    expect(page.locator("#palette li[aria-selected=true]")).to_have_text("Jobspage")
+    page.keyboard.press("Enter")
+    expect(page.locator("tbody tr")).to_have_count(2)
+    page.keyboard.press("/")
+    page.keyboard.type("error:Perm")
+    expect(page.locator("#completions li")).to_have_count(1)
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Search jobs")).to_have_value("error:PermanentError ")
+    page.keyboard.type("arg.words:lighthouse")
+    page.keyboard.press("Enter")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    page.locator("body").press("j")
+    page.keyboard.press("v")
+    expect(page.locator("#panel")).to_contain_text("lighthouse")
+    page.keyboard.press("Escape")
+    expect(page.locator("#panel")).to_be_hidden()
+    page.keyboard.press("r")
+    expect(page.locator(".toast")).to_contain_text("pending again")
+    assert (job.refresh().status, other.refresh().status) == (JobState.PENDING, JobState.FAILED)
 
 
 def test_shortcuts_search_move_and_open(site_windows: SiteWindows) -> None:

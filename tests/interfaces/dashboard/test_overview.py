@@ -8,8 +8,10 @@ import pytest
 from tests.interfaces.dashboard.crowd import join, post, words
 from tests.interfaces.dashboard.kit import House
 
+from tidemill.client.stats.reports import ThroughputStep
 from tidemill.dashboard import charts
 from tidemill.dashboard.alert_links import concern
+from tidemill.dashboard.overview import now_figures
 from tidemill.dashboard.site import all_pages
 from tidemill.domain.alerts import Alert, Severity
 
@@ -67,7 +69,26 @@ def test_the_charts_show_times_and_values(shop: House) -> None:
     shop.drain()
     page = shop.person("viewer").open("/")
     assert "1 completed, 0 failed, 0 cancelled" in page
-    assert "duration p50 " in page
+    assert 'aria-label="Ended jobs by outcome over the last 1h"' in page
+    by_task = shop.person("viewer").open("/?by=task&window=30d")
+    assert "1 send" in by_task
+    assert '<span class="key c-g0">send</span>' in by_task
+
+
+def test_figures_compare_the_last_minutes_with_the_hour_before() -> None:
+    first = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def minute(number: int, total: int, failed: int, took: float) -> ThroughputStep:
+        at, span = first + timedelta(minutes=number), timedelta(seconds=took)
+        return ThroughputStep(at, total, total - failed, failed, 0, span, span, span, span)
+
+    # The last minute is not over, so it does not count.
+    steps = [minute(number, 10, 1, 2) for number in range(55)] + [minute(55 + n, 20, 10, 1) for n in range(5)]
+    rate, failed, run, wait = now_figures([*steps, minute(60, 0, 0, 0)])
+    assert (rate.value, rate.change, rate.worse) == ("20", "+100 %", False)
+    assert (failed.value, failed.change, failed.worse) == ("50 %", "+400 %", True)
+    assert (run.value, run.change, wait.worse) == ("1 s", "−50 %", False)
+    assert [figure.value for figure in now_figures([])] == ["–", "–", "–", "–"]
 
 
 def test_a_mark_is_at_its_point_in_time() -> None:

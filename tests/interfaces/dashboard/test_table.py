@@ -114,7 +114,7 @@ def test_a_read_only_site_accepts_no_forms_and_shows_no_buttons() -> None:
                 assert "read-only" in answer.text, line
             else:
                 sends = [form.action for form in forms(answer.text) if form.method == "post"]
-                assert {action.rpartition("/")[2] for action in sends} <= {"theme", "sign-out"}, line
+                assert {action.rpartition("/")[2] for action in sends} <= {"theme", "sign-out", "view"}, line
         worker = join(shop, "grinder")
         for question in (f"/workers/{worker.id}/drain", "/tenants/pause?name=acme"):
             assert "read-only" in person.open(question, 403)

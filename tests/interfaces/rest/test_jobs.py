@@ -172,6 +172,8 @@ def test_jobs_are_filtered_by_their_attributes(shop: Site) -> None:
     assert ids("correlation_id=story") == [two["id"]]
     assert ids("metadata=customer%3D9") == [one["id"]]
     assert ids("reference=user:1") == [one["id"]]
+    assert ids("arg=to=c") == [child["id"]]
+    assert ids("arg=to=c&took_over=99") == []
     assert ids(f"parent_id={one['id']}") == [child["id"]]
     assert ids("created_before=2001-01-01T00:00:00Z") == []
     assert ids("status=pending&status=failed&task=fail") == [two["id"]]

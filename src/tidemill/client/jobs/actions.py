@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from tidemill.client.access import NAMED, note, who
 from tidemill.client.core import Client
 from tidemill.client.enqueue.limit_cache import ceilings, check_ceiling
 from tidemill.domain.decide import Action, expected, move
+from tidemill.domain.durations import Duration, read_duration, read_when
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
-from tidemill.domain.job import CHANGEABLE, Change, JobRow
+from tidemill.domain.job import CHANGEABLE, Change, JobRow, Move
 from tidemill.domain.schedule_fires import NODE_QUEUE
-from tidemill.domain.states import HELD
+from tidemill.domain.states import HELD, JobState
 from tidemill.errors import BadSettings, IllegalTransition, UsageError
 from tidemill.stores.base import Store
 from tidemill.tasks.options import check_name, check_priority
+
+LONGEST_SPREAD = timedelta(days=7)
 
 BATCH = 500
 """Maximum number of jobs in one store call."""
@@ -110,6 +114,33 @@ def change_batch(
             if job.state in CHANGEABLE
         ]
     )
+
+
+def delay_until(at: datetime | Duration, now: datetime) -> timedelta:
+    """Return how long a rescheduled job waits, given an instant or a duration from now."""
+    when = read_when("at", at)
+    if when is None:
+        raise UsageError("at is None; give an aware datetime or a duration")
+    delay = when if isinstance(when, timedelta) else when - now
+    if delay <= timedelta(0):
+        raise UsageError("cannot reschedule a job to the past; call run_now() to run it at once")
+    return delay
+
+
+def spread_over(rows: Sequence[JobRow], spread: Duration | None) -> dict[UUID, timedelta]:
+    """Return how long each job waits so that all of them start evenly over this time."""
+    if spread is None:
+        return {}
+    whole = read_duration("spread", spread)
+    if not timedelta(0) < whole <= LONGEST_SPREAD:
+        raise UsageError(f"spread is {spread!r}; give a duration up to {LONGEST_SPREAD.days} days")
+    return {row.id: whole * number / len(rows) for number, row in enumerate(rows) if number}
+
+
+def put_off(row: JobRow, delay: timedelta) -> Move:
+    """Return the write that lets a job that was just retried wait."""
+    pending = replace(row, state=JobState.PENDING)
+    return move(pending, Action.RESCHEDULE, "retried manually, spread over time", delay, by=who())
 
 
 def unchangeable(job: JobRow) -> IllegalTransition:

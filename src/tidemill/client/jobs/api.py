@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,19 +12,27 @@ from uuid import UUID
 
 from tidemill.archive.tiers import merged_jobs, read_tiers
 from tidemill.client._base import async_twin
-from tidemill.client.access import NAMED, note, plain
+from tidemill.client.access import NAMED, note, plain, who
 from tidemill.client.core import Client
-from tidemill.client.enqueue.options import id_of, read_reference
-from tidemill.client.jobs.actions import BATCH, cancel_batch, change_batch, check_change
+from tidemill.client.enqueue.options import id_of
+from tidemill.client.jobs.actions import (
+    BATCH,
+    cancel_batch,
+    change_batch,
+    check_change,
+    delay_until,
+    put_off,
+    spread_over,
+)
+from tidemill.client.jobs.conditions import SCANNING, instant, job_filter, several
 from tidemill.client.jobs.handle import Job
 from tidemill.client.jobs.why import Reason
-from tidemill.client.schedules.schedule import named
 from tidemill.domain.bounds import check_text
 from tidemill.domain.decide import Action, expected, move
+from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.filters import LOOK, JobFilter, Page, Sort, encode_cursor
 from tidemill.domain.job import CHANGEABLE, JobRow, levels_from
 from tidemill.domain.log_search import FoundLine, LogFilter
-from tidemill.domain.schedules import Definition
 from tidemill.domain.states import ENDED, HELD, JobState
 from tidemill.errors import BadFilter, BadSettings, JobNotFound
 from tidemill.stores.base import Store
@@ -151,54 +158,6 @@ def origin(store: Store, job: JobRow) -> Origin:
     return Origin(job, definition, schedule)
 
 
-def definition_id_of(store: Store, given: Any, tenant: str) -> UUID | None:
-    """Return the id of a definition, given the definition, its id or its key; a key also finds a deleted definition.
-
-    An id is not checked. Raises ``BadFilter`` for an unknown key, and for a key that several tenants have.
-    """
-    if given is None:
-        return None
-    key = _id_of("definition", given)
-    if isinstance(key, UUID):
-        return key
-    rows = store.definitions(tenant=tenant, keys=[key], deleted=True)
-    living = [row for row in rows if row.deleted_at is None]
-    chosen = living or sorted(rows, key=_deleted_at)[-1:]
-    return _only("definition", key, [row.id for row in chosen])
-
-
-def schedule_id_of(store: Store, given: Any, tenant: str) -> UUID | None:
-    """Return the id of a schedule, given the schedule, its id or its key, with the same errors."""
-    if given is None:
-        return None
-    key = _id_of("schedule", given)
-    if isinstance(key, UUID):
-        return key
-    return _only("schedule", key, [row.id for row in store.schedules(tenant=tenant, keys=[key])])
-
-
-def _id_of(kind: str, given: Any) -> UUID | str:
-    value = getattr(given, "id", given)
-    if isinstance(value, UUID):
-        return value
-    if not isinstance(value, str) or not value:
-        raise BadFilter(f"{kind}: {given!r} names none; give its key or its id", field=kind)
-    name = named(value)
-    return UUID(value) if "ids" in name else value
-
-
-def _only(kind: str, key: str, ids: list[UUID]) -> UUID:
-    if not ids:
-        raise BadFilter(f"there is no {kind} {key!r} here; give its key or its id", field=kind)
-    if len(ids) > 1:
-        raise BadFilter(f"{len(ids)} tenants have a {kind} {key!r}; give the tenant, or its id", field=kind)
-    return ids[0]
-
-
-def _deleted_at(row: Definition) -> float:
-    return 0.0 if row.deleted_at is None else row.deleted_at.timestamp()
-
-
 TOGETHER = 5_000
 """Maximum number of jobs that a bulk action changes and audits in one transaction."""
 
@@ -314,10 +273,10 @@ class Jobs:
         where = LogFilter(
             self._tenant(tenant),
             levels_from(level),
-            frozenset(() if task is None else _several(task)),
+            frozenset(() if task is None else several(task)),
             None if job is None else id_of(job),
-            _instant(since),
-            _instant(until),
+            instant(since),
+            instant(until),
             text,
         )
         return self._client.store(store).search_logs(where, limit=limit, after=cursor)
@@ -333,8 +292,11 @@ class Jobs:
     def counts(
         self, /, *, most: int | None = None, store: str | None = None, **where: Any
     ) -> dict[JobState, int]:
-        """Count the matching jobs by status, up to ``most`` in total. A ``text`` condition reads every candidate."""
-        if where.get("text"):
+        """Count the matching jobs by status, up to ``most`` in total.
+
+        ``text``, ``args``, ``error``, ``worker`` and ``took_over`` read every job that the other conditions leave.
+        """
+        if any(where.get(name) is not None for name in SCANNING):
             rows = self.stream(batch=1000, store=store, **where)
             return dict(Counter(row.status for row in (rows if most is None else islice(rows, most))))
         wanted, target = self._filter(where, store), self._client.store(store)
@@ -372,15 +334,62 @@ class Jobs:
         rows = self._found(where, store, states, sort="newest")
         return self._each("cancelled", rows, where, store, act, asked, reason=why)
 
-    def retry(self, /, *, store: str | None = None, asked: Where | None = None, **where: Any) -> Acted:
-        """Give every ended job that matches another chain of attempts."""
+    def retry(
+        self,
+        /,
+        *,
+        spread: Duration | None = None,
+        store: str | None = None,
+        asked: Where | None = None,
+        **where: Any,
+    ) -> Acted:
+        """Give every ended job that matches another chain of attempts.
+
+        With ``spread``, the jobs start evenly over that time instead of all at once.
+        """
+        target = self._client.store(store)
+        rows = list(self._found(where, store, expected(Action.RETRY)))
+        delays = spread_over(rows, spread)
+
+        def act(batch: Batch) -> Collection[UUID]:
+            changed = target.move([move(row, Action.RETRY, "retried manually") for row in batch])
+            later = [row for row in batch if row.id in changed and delays.get(row.id)]
+            target.move([put_off(row, delays[row.id]) for row in later])
+            return changed
+
+        more = {} if spread is None else {"spread": str(read_duration("spread", spread))}
+        return self._each("retried", rows, where, store, act, asked, **more)
+
+    def run_now(self, /, *, store: str | None = None, asked: Where | None = None, **where: Any) -> Acted:
+        """Make every scheduled job that matches due now."""
         target = self._client.store(store)
 
         def act(batch: Batch) -> Collection[UUID]:
-            return target.move([move(row, Action.RETRY, "retried manually") for row in batch])
+            return target.move([move(row, Action.RUN_NOW, "run now", by=who()) for row in batch])
 
-        rows = list(self._found(where, store, expected(Action.RETRY)))
-        return self._each("retried", rows, where, store, act, asked)
+        rows = list(self._found(where, store, expected(Action.RUN_NOW)))
+        return self._each("run_now", rows, where, store, act, asked)
+
+    def reschedule(
+        self,
+        /,
+        *,
+        at: datetime | Duration,
+        store: str | None = None,
+        asked: Where | None = None,
+        **where: Any,
+    ) -> Acted:
+        """Move every job that matches and has not started to another time: an instant, or a duration from now."""
+        target = self._client.store(store)
+        delay = delay_until(at, self._client.pin or target.now())
+
+        def act(batch: Batch) -> Collection[UUID]:
+            return target.move(
+                [move(row, Action.RESCHEDULE, "rescheduled", delay, by=who()) for row in batch]
+            )
+
+        rows = list(self._found(where, store, expected(Action.RESCHEDULE)))
+        return self._each("rescheduled", rows, where, store, act, asked, delay=str(delay))
 
     def delete(self, /, *, store: str | None = None, asked: Where | None = None, **where: Any) -> Acted:
         """Delete every ended job that matches, with its executions and logs."""
@@ -421,6 +430,8 @@ class Jobs:
     achange = async_twin(change)
     acancel = async_twin(cancel)
     aretry = async_twin(retry)
+    arun_now = async_twin(run_now)
+    areschedule = async_twin(reschedule)
     adelete = async_twin(delete)
 
     def _found(
@@ -472,12 +483,17 @@ class Jobs:
             self._publish(verb, told)
             done, seen = done + len(changed), seen + len(part)
         if seen:
-            target.notify(["ended", "cancel", "change"])
+            target.notify(["ended", "cancel", "change", "scheduled"])
         return Acted(done, seen - done)
 
     def _publish(self, verb: str, jobs: Sequence[JobRow]) -> None:
         """Publish the action for each job, with the state that it led to."""
-        states = {"cancelled": JobState.CANCELLED, "retried": JobState.PENDING}
+        states = {
+            "cancelled": JobState.CANCELLED,
+            "retried": JobState.PENDING,
+            "run_now": JobState.PENDING,
+            "rescheduled": JobState.SCHEDULED,
+        }
         held = [row for row in jobs if row.state in HELD]
         free = [replace(row, state=states.get(verb, row.state)) for row in jobs if row.state not in HELD]
         self._client.publish_acts(f"job.{verb}", free)
@@ -489,61 +505,7 @@ class Jobs:
         return given or current_tenant() or self._client.tenant
 
     def _filter(self, where: Mapping[str, Any], store: str | None = None) -> JobFilter:
-        conditions = {
-            "status", "task", "queue", "tenant", "correlation_id", "parent_id", "reference", "tag", "metadata",
-            "created_after", "created_before", "ids", "text", "text_in_args", "definition", "definition_version",
-            "schedule", "fire_at", "flow",
-        }  # fmt: skip
-        unknown = sorted(set(where) - conditions)
-        if unknown:
-            raise BadFilter(
-                f"there is no condition {unknown[0]!r}; there are {', '.join(sorted(conditions))}"
-            )
-        tenant, target = self._tenant(where.get("tenant")), self._client.store(store)
-        return JobFilter(
-            tenant=tenant,
-            states=frozenset(_state(name) for name in _several(where.get("status"))),
-            tasks=frozenset(getattr(task, "name", task) for task in _several(where.get("task"))),
-            queues=frozenset(_several(where.get("queue"))),
-            ids=frozenset(job_id for id in _several(where.get("ids")) if (job_id := id_of(id)) is not None),
-            correlation_id=where.get("correlation_id"),
-            parent_id=id_of(where.get("parent_id")),
-            definition_id=definition_id_of(target, where.get("definition"), tenant),
-            definition_version=where.get("definition_version"),
-            schedule_id=schedule_id_of(target, where.get("schedule"), tenant),
-            fire_at=_instant(where.get("fire_at")),
-            flow_id=_flow_id(where.get("flow")),
-            reference=None if where.get("reference") is None else read_reference(where["reference"]),
-            tag=where.get("tag"),
-            metadata={key: _value(value) for key, value in (where.get("metadata") or {}).items()},
-            created_after=_instant(where.get("created_after")),
-            created_before=_instant(where.get("created_before")),
-            text=where.get("text"),
-            text_in_args=where.get("text_in_args", True),
-        )
-
-
-def _flow_id(given: Any) -> UUID | None:
-    """Return the id of a flow or batch, given as an id, a text, or an object that has one."""
-    if given is None:
-        return None
-    flow = getattr(given, "id", given)
-    if (id := id_of(flow)) is None:
-        raise BadFilter(f"flow is {given!r}; give the id of a flow or batch", field="flow")
-    return id
-
-
-def _value(given: object) -> str:
-    """Return a metadata value in the form in which stores compare it.
-
-    That is a text, or the JSON form of a number, a bool or None. Databases format lists and dictionaries differently,
-    so a comparison with them would never match.
-    """
-    if given is not None and not isinstance(given, str | bool | int | float):
-        raise BadFilter(
-            f"metadata: {given!r} cannot be searched for; give a text, a number, a boolean or None"
-        )
-    return given if isinstance(given, str) else json.dumps(given)
+        return job_filter(self._client.store(store), where, tenant=self._tenant(where.get("tenant")))
 
 
 def _asked_before(row: JobRow) -> bool:
@@ -555,7 +517,7 @@ def _words(where: Where) -> dict[str, object]:
     """Return a filter for the audit, with the number of ids in place of the ids."""
     filters = {name: plain(value) for name, value in where.items() if name != "ids"}
     if "ids" in where:
-        filters["ids"] = len(list(_several(where["ids"])))
+        filters["ids"] = len(list(several(where["ids"])))
     return filters
 
 
@@ -564,29 +526,8 @@ def _is_empty(given: Any) -> bool:
     return isinstance(given, list | tuple | set | frozenset) and not given
 
 
-def _several(given: Any) -> Iterable[Any]:
-    if given is None:
-        return ()
-    return given if isinstance(given, list | tuple | set | frozenset) else (given,)
-
-
-def _state(name: Any) -> JobState:
-    try:
-        return JobState(name)
-    except ValueError:
-        raise BadFilter(
-            f"there is no status {name!r}; there are {', '.join(JobState)}", status=name
-        ) from None
-
-
 def _sort(name: str) -> Sort:
     try:
         return Sort(name)
     except ValueError:
         raise BadFilter(f"sort is {name!r}; choose newest or oldest") from None
-
-
-def _instant(value: Any) -> datetime | None:
-    if value is not None and not isinstance(value, datetime):
-        raise BadFilter(f"{value!r} is not a datetime")
-    return value

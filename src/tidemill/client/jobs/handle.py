@@ -21,13 +21,19 @@ from typing import Any, TypeVar
 from tidemill.archive.contents import read_executions, read_logs, read_streams
 from tidemill.client._base import async_twin
 from tidemill.client.access import note, who
-from tidemill.client.jobs.actions import cancel_descendants, change_batch, check_change, unchangeable
+from tidemill.client.jobs.actions import (
+    cancel_descendants,
+    change_batch,
+    check_change,
+    delay_until,
+    unchangeable,
+)
 from tidemill.client.jobs.known_job import KnownJob
 from tidemill.client.jobs.streams import StreamSource, aread_stream, read_stream
 from tidemill.client.jobs.why import Reason, explain
 from tidemill.domain.bounds import check_text
 from tidemill.domain.decide import Action, move
-from tidemill.domain.durations import Duration, read_duration, read_when
+from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.filters import JobFilter, Sort
 from tidemill.domain.job import CHANGEABLE, Execution, JobRow, LogEntry, levels_from
 from tidemill.domain.large_values import is_reference
@@ -46,7 +52,6 @@ from tidemill.errors import (
     ResultNotKept,
     StoreUnavailable,
     TidemillError,
-    UsageError,
     WaitTimeout,
 )
 from tidemill.tasks.ambient import current_job
@@ -457,13 +462,7 @@ class Job(KnownJob[R]):
     def reschedule(self, at: datetime | Duration) -> Job[R]:
         """Move a job that has not started to another time: an aware datetime, or a duration from now."""
         store = self._client.store(self._store)
-        now = self._client.pin or store.now()
-        when = read_when("at", at)
-        if when is None:
-            raise UsageError("at is None; give an aware datetime or a duration")
-        delay = when if isinstance(when, timedelta) else when - now
-        if delay <= timedelta(0):
-            raise UsageError(f"cannot reschedule job {self.id} to the past; call run_now() to run it at once")
+        delay = delay_until(at, self._client.pin or store.now())
         return self._act(Action.RESCHEDULE, "rescheduled", delay)
 
     areschedule = async_twin(reschedule)

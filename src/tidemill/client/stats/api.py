@@ -12,6 +12,7 @@ from tidemill.client.stats.loads import is_living, liveness
 from tidemill.client.stats.reports import (
     ActiveWorker,
     DeadLetter,
+    GroupThroughput,
     Health,
     HeldJobReport,
     Leader,
@@ -315,6 +316,35 @@ class StatsApi:
         ]  # fmt: skip
         return Report(look.at, rows, series.since_at)
 
+    def throughput_by(
+        self,
+        group: str,
+        window: Duration = "1h",
+        step: Duration | None = None,
+        *,
+        limit: int = 8,
+        tenant: str | None = None,
+        store: str | None = None,
+    ) -> Report[GroupThroughput]:
+        """Return ended and failed jobs per step of the tasks, queues or tenants with the most jobs, most jobs first."""
+        if group not in ("task", "queue", "tenant"):
+            raise BadFilter(f"group is {group!r}; choose task, queue or tenant", field="group")
+        length, steps = read_window(window)
+        look = self._look(tenant, store)
+        series = look.store.series_by(
+            Group(group),
+            length,
+            _span("step", step) if step is not None else steps,
+            tenant=look.tenant,
+            limit=limit,
+            now=look.at,
+        )
+        rows = [
+            GroupThroughput(name, [total for total, _ in cells], [failed for _, failed in cells])
+            for name, cells in series.groups.items()
+        ]
+        return Report(look.at, rows, series.steps[0])
+
     def errors(
         self, window: Duration = DAY, *, tenant: str | None = None, limit: int = 50, store: str | None = None
     ) -> Report[ErrorGroup]:
@@ -418,6 +448,7 @@ class StatsApi:
     adurations = async_twin(durations)
     atenants = async_twin(tenants)
     athroughput = async_twin(throughput)
+    athroughput_by = async_twin(throughput_by)
     aerrors = async_twin(errors)
     adead_letters = async_twin(dead_letters)
     aleaders = async_twin(leaders)

@@ -176,6 +176,15 @@ class ThroughputStep:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupThroughput:
+    """Ended and failed jobs of one task, queue or tenant, per step."""
+
+    name: str
+    total: list[int]
+    failed: list[int]
+
+
+@dataclass(frozen=True, slots=True)
 class DeadLetter:
     """A job that has exhausted its attempts or its allowed crashes."""
 

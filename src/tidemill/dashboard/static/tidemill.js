@@ -7,10 +7,17 @@ const meta = (name) => $(`meta[name="${name}"]`)?.content ?? "";
 
 // Times ---------------------------------------------------------------------------------------------------------
 
-const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
-const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
-const hour = new Intl.DateTimeFormat(undefined, { timeStyle: "short" });
-const weekday = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", hour: "2-digit" });
+// The reader may choose 12 or 24 hours, and UTC, in the menu; otherwise the browser's language and zone decide.
+const reader = (name) => { try { return localStorage.getItem(`tidemill-${name}`); } catch { return null; } };
+const taste = {
+  ...(reader("clock") ? { hourCycle: reader("clock") === "12" ? "h12" : "h23" } : {}),
+  ...(reader("zone") ? { timeZone: reader("zone") } : {}),
+};
+const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium", ...taste });
+const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium", ...taste });
+const hour = new Intl.DateTimeFormat(undefined, { timeStyle: "short", ...taste });
+const exact = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3, hourCycle: "h23", ...taste });
+const weekday = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", hour: "2-digit", ...taste });
 
 function span(seconds) {
   if (seconds < 60) return `${Math.floor(seconds)} s`;
@@ -26,10 +33,19 @@ function span(seconds) {
 
 function tellTime(element) {
   const at = new Date(element.dateTime);
-  if (element.dataset.time === "ago") {
+  if (element.dataset.time === "age") {
+    const apart = (Date.now() - at) / 1000;
+    const [size, unit] = [[86400, "d"], [3600, "h"], [60, "min"]].find(([size]) => Math.abs(apart) >= size) ?? [1, "s"];
+    const words = `${Math.round(Math.abs(apart) / size)} ${unit}`;
+    element.dataset.name ??= element.title.split(" ")[0];
+    element.textContent = apart <= -1 ? `in ${words}` : apart < 1 ? "now" : words;
+    element.title = `${element.dataset.name} ${day.format(at)} (${element.dateTime.slice(0, 19).replace("T", " ")} UTC)`;
+  } else if (element.dataset.time === "ago") {
     const apart = (Date.now() - at) / 1000;
     element.textContent = apart < -1 ? `in ${span(-apart)}` : apart < 1 ? "now" : `${span(apart)} ago`;
     element.title = `${day.format(at)} (${element.dateTime.slice(0, 19).replace("T", " ")} UTC)`;
+  } else if (element.dataset.time === "clock") {
+    element.textContent = exact.format(at);
   } else if (element.dataset.time === "short") {
     element.textContent = (Date.now() - at < 36 * 3600e3 ? hour : weekday).format(at);
   } else {
@@ -39,7 +55,7 @@ function tellTime(element) {
 }
 
 const tellTimes = (root) => $$("time[data-time]", root).forEach(tellTime);
-setInterval(() => $$('time[data-time="ago"]').forEach(tellTime), 1000);
+setInterval(() => $$('time[data-time="ago"], time[data-time="age"]').forEach(tellTime), 1000);
 
 // Live updates ----------------------------------------------------------------------------------------------------
 

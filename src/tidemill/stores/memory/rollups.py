@@ -33,7 +33,9 @@ from tidemill.domain.stats import (
     EndedGroup,
     EndedGroups,
     Group,
+    GroupedSeries,
     Series,
+    grouped_series,
     outcomes_of,
     scope_of,
     series_of,
@@ -96,6 +98,32 @@ class MemoryRollups(MemoryPart, RollupStore):
                 if _within(key.rollup, steps[0], tenant) and key.rollup.at < until
             ]
             return series_of(steps, length, counts, times)
+
+    def series_by(
+        self,
+        group: Group,
+        window: timedelta,
+        step: timedelta,
+        *,
+        tenant: str,
+        limit: int = 8,
+        now: datetime | None = None,
+    ) -> GroupedSeries:
+        with self._open() as state:
+            steps, length = steps_of(self._at(now), window, step)
+            ended: dict[str, dict[datetime, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+            for key, sums in _counted(state).items():
+                own = key.scope is RollupScope.DETAIL and tenant in (ALL_TENANTS, key.tenant)
+                if own and steps[0] <= key.at < steps[-1] + length:
+                    cell = ended[getattr(key, group.value)][floored(key.at, length)]
+                    cell[0] += sums.jobs
+                    cell[1] += sums.jobs if key.state in FAILURES else 0
+            totals = {name: sum(total for total, _ in cells.values()) for name, cells in ended.items()}
+            largest = sorted(totals, key=lambda name: (-totals[name], name))[: max(limit, 0)]
+            counts = [(at, name, *cell) for name in largest for at, cell in ended[name].items()]
+            return grouped_series(
+                steps, length, ((at, name, total, failed) for at, name, total, failed in counts)
+            )
 
     def times_by(
         self,

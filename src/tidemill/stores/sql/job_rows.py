@@ -323,8 +323,15 @@ def filter_flags(where: JobFilter) -> list[str]:
 
 
 def text_takes(where: JobFilter) -> dict[str, Any]:
-    """The text and the id suffix of a filter as parameters of ``jobs``."""
-    takes: dict[str, Any] = {"id_suffix": where.id_suffix}
+    """The conditions of a filter that scans jobs, as parameters of ``jobs``."""
+    takes: dict[str, Any] = {
+        "id_suffix": where.id_suffix,
+        "arguments": dump(dict(where.args)) if where.args else None,
+        # An error is stored as a JSON list that begins with its class.
+        "error": None if where.error is None else dump(where.error)[1:-1],
+        "workers": list(where.workers) or None,
+        "took_over": where.took_over,
+    }
     if where.text:
         sought = needle(where.text)
         takes |= {"text": sought.plain, "escaped": sought.escaped, "digits": sought.digits}

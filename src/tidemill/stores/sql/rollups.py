@@ -20,7 +20,17 @@ from tidemill.domain.rollups import (
     times_of,
 )
 from tidemill.domain.states import JobState
-from tidemill.domain.stats import EndedGroup, EndedGroups, Group, Series, scope_of, series_of, steps_of
+from tidemill.domain.stats import (
+    EndedGroup,
+    EndedGroups,
+    Group,
+    GroupedSeries,
+    Series,
+    grouped_series,
+    scope_of,
+    series_of,
+    steps_of,
+)
 from tidemill.stores.sql.base import SqlPart
 from tidemill.stores.sql.driver import QueryCall, Row
 from tidemill.stores.sql.job_rows import at_most, tenant_of
@@ -28,7 +38,7 @@ from tidemill.stores.stats import RollupStore
 
 
 class SqlRollups(SqlPart, RollupStore):
-    """ended_by, series, times_by, ended_ever, fold_ends, compact_rollups, drop_rollups."""
+    """ended_by, series, series_by, times_by, ended_ever, fold_ends, compact_rollups, drop_rollups."""
 
     def ended_by(
         self,
@@ -66,6 +76,27 @@ class SqlRollups(SqlPart, RollupStore):
             [QueryCall("ended_series", takes), QueryCall("series_times", takes)]
         )
         return series_of(steps, length, counts, times)
+
+    def series_by(
+        self,
+        group: Group,
+        window: timedelta,
+        step: timedelta,
+        *,
+        tenant: str,
+        limit: int = 8,
+        now: datetime | None = None,
+    ) -> GroupedSeries:
+        steps, length = steps_of(self._time(now), window, step)
+        takes = {
+            "group": group,
+            "since": steps[0],
+            "until": steps[-1] + length,
+            "step": length,
+            "tenant": tenant_of(tenant),
+            "limit": at_most(limit),
+        }
+        return grouped_series(steps, length, self._db.run("ended_series_by", takes))
 
     def times_by(
         self,

@@ -58,7 +58,8 @@ def figures(store: Store, **how: Any) -> list[Any]:
     how.setdefault("now", at(600))
     groups = [store.ended_by(group, DAY, **how).rows for group in Group]
     named = [store.times_by(group, DAY, **how) for group in (Group.TASK, Group.TENANT, Group.QUEUE)]
-    series = [store.series(DAY, HOUR, **how)]
+    grouped = [store.series_by(group, DAY, HOUR, **how) for group in (Group.TASK, Group.QUEUE)]
+    series = [store.series(DAY, HOUR, **how), *grouped]
     return [*groups, *named, *series, store.ended_ever()]
 
 
@@ -75,6 +76,28 @@ def various(store: Store) -> None:
 
 class RollupLaws:
     """Counts of all ends."""
+
+    def test_a_series_by_group_has_the_largest_groups_and_the_sums_of_the_series(self, store: Store) -> None:
+        various(store)
+        for fold in (False, True):
+            if fold:
+                store.fold_ends()
+            where: dict[str, Any] = {"tenant": ALL_TENANTS, "now": at(600)}
+            whole = store.series(HOUR, MINUTE, **where).slots
+            grouped = store.series_by(Group.TASK, HOUR, MINUTE, **where)
+            assert grouped.steps == [slot.at for slot in whole]
+            columns = list(zip(*grouped.groups.values(), strict=True))
+            assert [sum(total for total, _ in column) for column in columns] == [slot.total for slot in whole]
+            assert [sum(failed for _, failed in column) for column in columns] == [
+                slot.failed for slot in whole
+            ]
+            first = next(iter(grouped.groups))
+            assert first == store.ended_by(Group.TASK, HOUR, **where).rows[0].name
+            assert list(store.series_by(Group.TASK, HOUR, MINUTE, limit=1, **where).groups) == [first]
+            own = store.series_by(Group.QUEUE, HOUR, MINUTE, tenant="a", now=at(600))
+            assert set(own.groups) == {
+                row.name for row in store.ended_by(Group.QUEUE, HOUR, tenant="a", now=at(600)).rows
+            }
 
     def test_every_end_of_a_job_is_counted_even_if_it_is_reopened(self, store: Store) -> None:
         job = get_one(store, end(store, S.FAILED))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
@@ -93,6 +94,47 @@ class SearchLaws:
             assert ids_of(store.jobs(where).items) == [first], digits
         assert store.jobs(JobFilter("default", id_suffix=second.hex[:12])).items == []
         assert store.jobs(JobFilter("other", id_suffix=first.hex[-12:])).items == []
+
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [
+            ('"42"', "42"),
+            ("42", "42"),
+            ("1.50", "1.50"),
+            ("true", "true"),
+            ("null", "null"),
+            ('"a\\"é\\u00e9"', 'a"éé'),
+        ],
+    )
+    def test_an_argument_is_compared_as_text_or_json(self, store: Store, text: str, value: str) -> None:
+        id = put_one(store, args=f'{{"other":"x","account":{text}}}')
+        put(store, a_job(args='{"account":"43","other":"42"}'), a_job(args='{"account":["42"]}'), a_job())
+        put(store, a_job(args='{"account":"42\\u0000"}'), a_job(args='{"account":{"a":42}}'))
+        where = JobFilter("default", args={"account": value, "other": "x"})
+        assert ids_of(store.jobs(where).items) == [id]
+        assert store.jobs(replace(where, args={"account": value.upper() + "."})).items == []
+
+    def test_an_error_is_found_by_its_class_with_or_without_the_module(self, store: Store) -> None:
+        id = put_one(store)
+        finish_all(store, [claim_one(store, id)], FAILED, error=ERROR)
+        bring(store, JobState.FAILED)
+        for name, found in (("CardExpired", [id]), (ERROR.type, [id]), ("Expired", []), ("card", [])):
+            assert ids_of(store.jobs(JobFilter("default", error=name)).items) == found, name
+
+    def test_a_job_is_found_by_the_worker_and_the_time_of_its_last_execution(self, store: Store) -> None:
+        job = bring(store, JobState.COMPLETED)
+        put_one(store)
+        assert job.worker is not None
+        assert job.started_at is not None
+        assert job.finished_at is not None
+        took = job.finished_at - job.started_at
+        for where, found in (
+            ({"workers": frozenset({job.worker})}, [job.id]),
+            ({"workers": frozenset({job.id})}, []),
+            ({"took_over": took - timedelta(microseconds=1)}, [job.id]),
+            ({"took_over": took}, []),
+        ):
+            assert ids_of(store.jobs(replace(JobFilter("default"), **where)).items) == found, where
 
     def test_a_page_scans_a_bounded_number_of_jobs_for_an_id_suffix(self, store: Store) -> None:
         ids = put(store, *[a_job() for _ in range(6)])

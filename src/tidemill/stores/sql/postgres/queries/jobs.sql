@@ -1,5 +1,5 @@
 -- jobs: one page of the matching jobs, in the order of their ids. Indexes: the primary keys, merged.
--- A text or an id suffix is searched down to `floor` or up to `ceiling`, which `looked` finds. `offset 0` makes the tags a lookup per job.
+-- A text, an id suffix, arguments, an error, a worker or a run time is searched down to `floor` or up to `ceiling`, which `looked` finds. `offset 0` makes the tags a lookup per job.
 -- `unended` and `unheld` exclude a part of the view in the plan itself, so that the history is not searched for unfinished jobs.
 -- Arguments and results of more than 8 KiB are left out, and `heavy` is the size of both: `get` reads those that fit.
 -- takes: tenant text, trouble text, states texts, task text, tasks texts, queues texts
@@ -8,6 +8,7 @@
 -- takes: definition_id uuid, definition_version int4, schedule_id uuid, fire_at timestamptz, flow_id uuid
 -- takes: tag text, metadata text
 -- takes: text text, escaped text, digits text, id_suffix text, floor uuid, ceiling uuid
+-- takes: arguments text, error text, workers uuids, took_over interval
 -- takes: below uuid, above uuid, limit int4
 select
   -- include: job_row(args=case when octet_length(args) <= 8192 then args end; result=case when octet_length(result) <= 8192 then result end)
@@ -49,6 +50,14 @@ where true
   and id >= :floor -- when floor
   and id <= :ceiling -- when ceiling
   and right(replace(id::text, '-', ''), length(:id_suffix)) = :id_suffix -- when id_suffix
+  and worker = any(:workers::uuid[]) -- when workers
+  and finished_at - started_at > :took_over -- when took_over
+  and right(split_part(error, '",', 1), length(:error) + 1) in ('"' || :error, '.' || :error) -- when error
+  and case when strpos(args, '\u0000') = 0 then not exists ( -- when arguments
+        select from json_each_text(:arguments::json) f -- when arguments
+        where case json_typeof(args::json -> f.key) when 'string' then args::json ->> f.key -- when arguments
+                when 'array' then null when 'object' then null else (args::json -> f.key)::text end -- when arguments
+              is distinct from f.value) end -- when arguments
   and (strpos(lower(task collate "C"), :text) > 0 -- when text
        or strpos(lower(error collate "C"), :escaped) > 0 -- when text
        or strpos(lower(args collate "C"), :text) > 0 -- when in_args

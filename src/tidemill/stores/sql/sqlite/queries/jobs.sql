@@ -1,5 +1,5 @@
 -- jobs: one page of the matching jobs, in the order of their ids. Indexes: the primary keys, merged.
--- A text or an id suffix is searched down to `floor` or up to `ceiling`, which `looked` finds.
+-- A text, an id suffix, arguments, an error, a worker or a run time is searched down to `floor` or up to `ceiling`, which `looked` finds.
 -- `instr` decides about a whole part of the view if its state is constant; a list would be evaluated for every row.
 -- Arguments and results of more than 8 KiB are left out, and `heavy` is the size of both: `get` reads those that fit.
 -- takes: tenant text, trouble text, states texts, task text, tasks texts, queues texts
@@ -8,6 +8,7 @@
 -- takes: definition_id uuid, definition_version int4, schedule_id uuid, fire_at timestamptz, flow_id uuid
 -- takes: tag text, metadata text
 -- takes: text text, escaped text, digits text, id_suffix text, floor uuid, ceiling uuid
+-- takes: arguments text, error text, workers uuids, took_over interval
 -- takes: below uuid, above uuid, limit int4
 select
   -- include: job_row(args=case when length(cast(args as blob)) <= 8192 then args end; result=case when length(cast(result as blob)) <= 8192 then result end)
@@ -51,6 +52,15 @@ where true
   and id >= :floor -- when floor
   and id <= :ceiling -- when ceiling
   and lower(substr(hex(id), -length(:id_suffix))) = :id_suffix -- when id_suffix
+  and worker in (select unhex(value) from json_each(:workers)) -- when workers
+  and finished_at - started_at > :took_over -- when took_over
+  and substr(substr(error, 1, instr(error, '",') - 1), -length(:error) - 1) in ('"' || :error, '.' || :error) -- when error
+  and instr(args, '\u0000') = 0 -- when arguments
+  and not exists ( -- when arguments
+    select 1 from json_each(:arguments) f -- when arguments
+    where case json_type(args, '$."' || f.key || '"') when 'text' then json_extract(args, '$."' || f.key || '"') -- when arguments
+            when 'array' then null when 'object' then null else args -> ('$."' || f.key || '"') end -- when arguments
+          is not f.value) -- when arguments
   and (instr(lower(task), :text) > 0 -- when text
        or instr(lower(error), :escaped) > 0 -- when text
        or instr(lower(args), :text) > 0 -- when in_args

@@ -13,6 +13,9 @@ from markupsafe import Markup
 
 NONE = "–"
 
+SHORT = 10.0
+"""Periods of fewer seconds have milliseconds at their ends."""
+
 
 def number(value: float | None) -> str:
     """Format a number with thousands separators.
@@ -105,6 +108,21 @@ def ago(value: datetime | str | None, now: datetime) -> Markup | str:
     return _time(at, "ago", words)
 
 
+def within(value: datetime | str | None, length: timedelta | float) -> Markup | str:
+    """Format an end of a period; if the period is short, with milliseconds.
+
+    >>> within("2026-01-01T06:00:00.25+00:00", 0.5).striptags()
+    '2026-01-01 06:00:00.250 UTC'
+    >>> within("2026-01-01T06:00:00.25+00:00", 60).striptags()
+    '2026-01-01 06:00:00 UTC'
+    """
+    seconds = length.total_seconds() if isinstance(length, timedelta) else length
+    if value is None or seconds >= SHORT:
+        return instant(value)
+    at = _read(value)
+    return _time(at, "ms", f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03} UTC")
+
+
 def moment(value: datetime | str | None) -> Markup | str:
     """Format an instant in a few characters, for the axis of a chart."""
     return NONE if value is None else _time(value, "short", f"{_read(value):%H:%M}")
@@ -161,6 +179,7 @@ FILTERS: dict[str, Any] = {
     "percent": percent,
     "instant": instant,
     "ago": ago,
+    "within": within,
     "moment": moment,
     "as_json": as_json,
     "on_one_line": on_one_line,

@@ -102,17 +102,17 @@ async def bulk(request: PageRequest) -> Response:
     filter_input, ids = _filter_input(request), _ids(request)
     sure = request.form.get("sure") == "1"
     if not ids and request.form.get("scope") != "all":
-        return request.back("/jobs", "Select jobs first.", good=False, **filter_input.query)
+        return request.back("/jobs", "Select jobs first.", good=False, **filter_input.address)
     if not sure:
         return await _ask(request, act, filter_input, ids)
     if act.name == "change":
         try:
             check_change(*read_change(request))
         except (FormError, UsageError) as error:
-            return request.back("/jobs", in_a_sentence(error), good=False, **filter_input.query)
+            return request.back("/jobs", in_a_sentence(error), good=False, **filter_input.address)
     if ids:
         acted: Acted = await request.act(_do, request, act, ids, {"ids": ids})
-        return request.back("/jobs", _summary(act, acted.done, len(ids) - acted.done), **filter_input.query)
+        return request.back("/jobs", _summary(act, acted.done, len(ids) - acted.done), **filter_input.address)
     return await _go_on(request, act, filter_input)
 
 
@@ -194,7 +194,7 @@ async def _go_on(request: PageRequest, act: BulkAction, filter_input: FilterInpu
                 until=until.isoformat(),
                 so_far={"done": done, "skipped": skipped, "cursor": cursor},
             )
-    return request.back("/jobs", _summary(act, done, skipped), **filter_input.query)
+    return request.back("/jobs", _summary(act, done, skipped), **filter_input.address)
 
 
 def _do(request: PageRequest, act: BulkAction, ids: list[UUID], audited: dict[str, Any]) -> Acted:

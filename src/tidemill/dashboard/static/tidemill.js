@@ -9,6 +9,7 @@ const meta = (name) => $(`meta[name="${name}"]`)?.content ?? "";
 
 const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+const milliseconds = new Intl.DateTimeFormat(undefined, { hour: "numeric", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3 });
 const hour = new Intl.DateTimeFormat(undefined, { timeStyle: "short" });
 const weekday = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", hour: "2-digit" });
 
@@ -30,6 +31,8 @@ function tellTime(element) {
     const apart = (Date.now() - at) / 1000;
     element.textContent = apart < -1 ? `in ${span(-apart)}` : apart < 1 ? "now" : `${span(apart)} ago`;
     element.title = `${day.format(at)} (${element.dateTime.slice(0, 19).replace("T", " ")} UTC)`;
+  } else if (element.dataset.time === "ms") {
+    element.textContent = milliseconds.format(at);
   } else if (element.dataset.time === "short") {
     element.textContent = (Date.now() - at < 36 * 3600e3 ? hour : weekday).format(at);
   } else {

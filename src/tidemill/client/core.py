@@ -240,7 +240,7 @@ class Client:
         The files are those of the app, of its policies, and of the catalogue. The jobs are those of ``store``.
         """
         name = self.store_name(store)
-        targets = [policy.to for policy in self.policies if policy.to is not None]
+        targets = [policy.to for policy in self.retention.policies if policy.to is not None]
         places: list[ArchivePlace] = []
         if choice.tables:
             stores = [self.stores[name]]

@@ -127,7 +127,7 @@ def test_progress_and_stages_of_a_running_job_are_shown(shop: House) -> None:
     (page,) = seen
     for words in ("25 %", "step 3 of 12", "third wall", "t-running", 'class="l-warning"'):
         assert words in page, words
-    assert re.search(r"<td>colour</td>.*?going on", page)
+    assert re.search(r"<td>colour</td>.*?running", page)
     assert re.search(r"<td>varnish</td>.*?ahead", page)
     after = person.open(f"/jobs/{job.id}")
     began, took = r"<td><time [^>]+>[^<]+</time></td>", r"<td class=\"r\">[^<]+s</td>"

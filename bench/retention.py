@@ -135,9 +135,10 @@ def in_slices(
         found = one_drain(store, url, f"round_{number}", "on", options, folder)
         pairs += pairs_of_slices(counts_of_slices(store, f"round_{number}", options.slice))
         result["archive_rate"].append(found["archive_rate"])
+        low, high = interval_of(pairs) if pairs else (0.0, 0.0)
         print(
             f"  {number + 1}/{options.rounds} {found['rate']:,.0f}/s, archived {found['archived']:,.0f} at "
-            f"{found['archive_rate']:,.0f}/s, {len(pairs)} pairs of slices, ratio {ratio_of(pairs) if pairs else 0:.1%}",
+            f"{found['archive_rate']:,.0f}/s, {len(pairs)} pairs of slices, ratio {ratio_of(pairs) if pairs else 0:.1%} ({low:.1%}–{high:.1%})",
             file=sys.stderr,
             flush=True,
         )

@@ -1,11 +1,12 @@
 """Benchmark of archiving while a worker drains.
 
     python3 dev.py bench retention [--postgres URL] [--stores postgres,sqlite] [--jobs 100000] [--drain 120000] [--rounds 3]
-                                   [--pace SHARE] [--json FILE]
+                                   [--slice SECONDS] [--flat-out 100000] [--pace SHARE] [--json FILE]
 
-``--jobs`` finished jobs are due for the archive. Every round drains ``--drain`` new jobs twice with ``tidemill worker``, once with
-retention off and once with retention on, in alternating order. The ratio compares the two rates of one round. Finally one run without
-pauses archives the remaining jobs.
+``--jobs`` finished jobs are due for the archive. Every round drains ``--drain`` new jobs with one ``tidemill worker``, which archives in
+every second slice of ``--slice`` seconds. The ratio compares the jobs that finished in slices with archiving and in those without;
+noise of the machine that lasts longer than a slice affects both. With ``--slice 0`` every round drains twice instead, once with
+retention off and once with retention on. Finally one run without pauses archives more jobs, ``--flat-out`` at most.
 """
 
 from __future__ import annotations
@@ -13,12 +14,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -27,12 +30,14 @@ from typing import Any
 from bench.drain import TASK, drain, fill
 from bench.engine_storage import Database, Server
 from bench.limits import measured, wait_for
-from bench.retention_app import MOST_ROUNDS
+from bench.retention_app import MOST_ROUNDS, slice_at
 from tests.servers.postgres import running_postgres
 
 from tidemill import App, ArchivePolicy, Retention
 from tidemill.domain.archive_totals import LEASE, read_sums
+from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
 from tidemill.domain.job import NewJob
+from tidemill.domain.states import JobState
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
@@ -49,6 +54,7 @@ def working(url: str, archive: str, options: argparse.Namespace, folder: Path) -
         "TIDEMILL_STORE": url,
         "BENCH_ARCHIVE": archive,
         "BENCH_PACE": "" if options.pace is None else str(options.pace),
+        "BENCH_SLICE": str(options.slice) if options.slice else "",
     }
     with (folder / "worker.log").open("wb") as log:
         worker = subprocess.Popen(
@@ -85,6 +91,65 @@ def one_drain(
     return {"rate": measured(store, task), "archived": moved, "archive_rate": moved / seconds}
 
 
+def counts_of_slices(store: Store, task: str, length: float) -> dict[int, int]:
+    """How many jobs finished in each slice that was drained from its begin to its end."""
+    where = JobFilter(ALL_TENANTS, tasks=frozenset({task}), states=frozenset({JobState.COMPLETED}))
+    counts: Counter[int] = Counter()
+    cursor = None
+    while True:
+        page = store.jobs(where, sort=Sort.OLDEST, limit=1000, after=cursor)
+        counts.update(slice_at(job.finished_at.timestamp(), length) for job in page.items if job.finished_at)
+        cursor = page.next
+        if cursor is None:
+            break
+    return {number: counts[number] for number in range(min(counts) + 1, max(counts))}
+
+
+def pairs_of_slices(counts: dict[int, int]) -> list[tuple[int, int]]:
+    """The jobs of each slice without archiving and of its neighbour with archiving, from left and right in turn."""
+    pairs = []
+    for number in sorted(counts):
+        neighbour = number + (1 if len(pairs) % 2 == 0 else -1)
+        if number % 2 == 0 and neighbour in counts:
+            pairs.append((counts[number], counts[neighbour]))
+    return pairs
+
+
+def ratio_of(pairs: list[tuple[int, int]]) -> float:
+    return sum(on for _, on in pairs) / sum(off for off, _ in pairs)
+
+
+def interval_of(pairs: list[tuple[int, int]], draws: int = 2_000) -> tuple[float, float]:
+    """The range that contains the ratio with a probability of 90 %, by drawing the pairs again."""
+    dice = random.Random(1)
+    found = sorted(ratio_of(dice.choices(pairs, k=len(pairs))) for _ in range(draws))
+    return found[draws // 20], found[-draws // 20]
+
+
+def in_slices(
+    store: Store, url: str, options: argparse.Namespace, folder: Path, result: dict[str, Any]
+) -> None:
+    """Drain with one worker that archives in every second slice."""
+    pairs: list[tuple[int, int]] = []
+    for number in range(options.rounds):
+        found = one_drain(store, url, f"round_{number}", "on", options, folder)
+        pairs += pairs_of_slices(counts_of_slices(store, f"round_{number}", options.slice))
+        result["archive_rate"].append(found["archive_rate"])
+        low, high = interval_of(pairs) if pairs else (0.0, 0.0)
+        print(
+            f"  {number + 1}/{options.rounds} {found['rate']:,.0f}/s, archived {found['archived']:,.0f} at "
+            f"{found['archive_rate']:,.0f}/s, {len(pairs)} pairs of slices, ratio {ratio_of(pairs) if pairs else 0:.1%} ({low:.1%}–{high:.1%})",
+            file=sys.stderr,
+            flush=True,
+        )
+    if len(pairs) < 5:
+        raise SystemExit(f"only {len(pairs)} pairs of slices; use a larger --drain or a shorter --slice")
+    result["off"] = [off / options.slice for off, _ in pairs]
+    result["on"] = [on / options.slice for _, on in pairs]
+    result["ratio"] = [ratio_of(pairs), *interval_of(pairs)]
+    result["pairs"] = len(pairs)
+
+
 def measure(url: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Measure one store."""
     store = open_store(url, migrate=True)
@@ -93,7 +158,9 @@ def measure(url: str, options: argparse.Namespace, folder: Path) -> dict[str, An
         store.migrate()
         fill(store, options.jobs)
         drain(store, options.jobs)
-        for number in range(options.rounds):
+        if options.slice:
+            in_slices(store, url, options, folder, result)
+        for number in range(0 if options.slice else options.rounds):
             found: dict[str, dict[str, float]] = {}
             for turn, archive in enumerate(("off", "on") if number % 2 == 0 else ("on", "off")):
                 task = f"round_{2 * number + turn}"
@@ -109,16 +176,16 @@ def measure(url: str, options: argparse.Namespace, folder: Path) -> dict[str, An
                 file=sys.stderr,
                 flush=True,
             )
-        result["flat_out"] = flat_out(store)
+        result["flat_out"] = flat_out(store, options.flat_out)
     finally:
         store.close()
     return result
 
 
-def flat_out(store: Store) -> float:
-    """Archive the rest without pauses, and return the rate."""
+def flat_out(store: Store, limit: int) -> float:
+    """Archive the rest without pauses, or ``limit`` jobs of it, and return the rate."""
     settings = Retention(use_defaults=False, policies=[ArchivePolicy("old", tasks=[TASK], max_age=0)])
-    done = App(store, retention=settings).archive.run(limit=10**9, budget="2h")
+    done = App(store, retention=settings).archive.run(limit=limit, budget="2h")
     assert done.failed == 0
     return done.archived / done.took.total_seconds()
 
@@ -136,7 +203,14 @@ def main() -> None:
         default=120_000,
         help="jobs that a worker drains; a drain shorter than some seconds shows one batch only",
     )
+    parser.add_argument("--flat-out", type=int, default=100_000, help="most jobs to archive without pauses")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--slice",
+        type=float,
+        default=1.0,
+        help="seconds with and without archiving in turn; 0 for whole drains",
+    )
     parser.add_argument(
         "--pace", type=float, help="share of time to archive; the default is that of the store"
     )
@@ -163,6 +237,15 @@ def main() -> None:
                 database.drop()
     for name, result in results.items():
         shares = result["ratio"]
+        if "pairs" in result:
+            ratio, low, high = shares
+            print(
+                f"{name}: drain {statistics.fmean(result['off']):,.0f}/s without and {statistics.fmean(result['on']):,.0f}/s with "
+                f"archiving in {result['pairs']} pairs of slices; ratio {ratio:.1%} (90 % interval {low:.1%}–{high:.1%}, target "
+                f"{TARGET:.0%}); archived {statistics.median(result['archive_rate']):,.0f}/s during the drain, "
+                f"{result['flat_out']:,.0f}/s without pauses"
+            )
+            continue
         print(
             f"{name}: drain {statistics.median(result['off']):,.0f}/s without and {statistics.median(result['on']):,.0f}/s with "
             f"archiving; ratio {statistics.median(shares):.1%} ({min(shares):.1%}–{max(shares):.1%}, target {TARGET:.0%}); "

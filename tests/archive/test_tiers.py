@@ -226,6 +226,25 @@ def test_an_erased_job_leaves_no_trace_in_any_tier(app: App, jobs_url: str, tmp_
     assert app.archive.erase(**where).jobs == 0
 
 
+def test_the_same_erasure_again_completes_one_that_died_before_it_overwrote_free_pages(
+    app: App, jobs_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    canary = "zebra-crossing-78"
+    job = app.task(name="secret")(lambda text: text).enqueue(text=canary)
+    app.testing().drain()
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(app.store, "scrub", die)
+        with pytest.raises(KeyboardInterrupt):
+            app.archive.erase(ids=[job.id])
+    assert bool(_bytes_with(app, jobs_url, tmp_path, canary)) is jobs_url.startswith("sqlite")
+    assert app.archive.erase(ids=[job.id]).jobs == 0
+    assert _bytes_with(app, jobs_url, tmp_path, canary) == []
+
+
 def test_a_job_that_has_not_ended_is_not_erased(app: App) -> None:
     jobs = ended_jobs(app, 1)
     waiting = app.bound_task("note").using(delay="1h").enqueue(text="later")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -436,6 +437,39 @@ def test_retention_can_be_changed_at_run_time(make: Make) -> None:
         app.control.set("retention.enabled", "yes")
     with pytest.raises(BadSettings, match="1 second or more"):
         app.control.set("retention.interval", 0)
+
+
+def test_policies_can_be_changed_at_run_time(make: Make) -> None:
+    app = make()
+    duty = app.archive.duty()
+    (done,), (failed,) = work(app, "mail"), work(app, "fail")
+    app.control.set("retention.policies", {"completed": {"max_age": "90d"}})
+    assert app.archive.explain(done).due_at == app.jobs.get(done).finished_at + 90 * DAY
+    pass_time(app, 31 * DAY)
+    duty.step()
+    assert app.jobs.get(done).archived_at is None
+    assert app.jobs.get(failed).archived_at is not None
+    app.control.set("retention.use_defaults", False)
+    pass_time(app, 60 * DAY)
+    duty.step()
+    assert app.archive.policies == ()
+    assert app.jobs.get(done).archived_at is None
+    app.control.unset("retention.use_defaults")
+    duty.step()
+    pass_time(app, HOUR)
+    duty.step()
+    assert app.jobs.get(done).archived_at is not None
+    for wrong, words in (
+        (
+            {"complete": {}},
+            "there is no policy 'complete'; there are completed, failed, cancelled, dead_lettered",
+        ),
+        ({"failed": {"tier": "x"}}, "cannot change 'tier'; give an object with some of max_age, max_count"),
+        ({"failed": {"max_age": "soon"}}, "'soon' is not a duration"),
+        ({"failed": {"batch": "x"}}, "failed"),
+    ):
+        with pytest.raises(BadSettings, match=re.escape(words)):
+            app.control.set("retention.policies", wrong)
 
 
 def test_a_duty_waits_while_another_process_archives(make: Make) -> None:

@@ -73,7 +73,7 @@ def test_declared_stages_are_listed_in_order_including_those_still_ahead() -> No
     assert [(stage.name, stage.words) for stage in found] == [
         ("a", "ahead"),
         ("b", "done"),
-        ("c", "going on"),
+        ("c", "running"),
         ("d", "ahead"),
     ]
 

@@ -109,6 +109,15 @@ def test_settings_turn_retention_off_and_on(shop: Shop) -> None:
     assert "turn it on: tidemill archive settings --on" in finding["text"]
     shown = shop.json("archive", "settings", "--reset")
     assert (shown["enabled"], shown["interval"]) == (True, 3600.0)
+    shop.json("archive", "settings", "--max-age", "completed=90d")
+    shop.json("archive", "settings", "--max-age", "failed=60d")
+    ages = {item["name"]: item["max_age"] for item in shop.json("archive", "policies")["policies"]}
+    assert (ages["completed"], ages["failed"], ages["cancelled"]) == (90 * 86400, 60 * 86400, 30 * 86400)
+    shop.json("archive", "settings", "--no-defaults")
+    assert shop.json("archive", "policies")["policies"] == []
+    assert shop.run("archive", "settings", "--max-age", "done=1d").exit_code == 2
+    shop.json("archive", "settings", "--reset")
+    assert len(shop.json("archive", "policies")["policies"]) == 4
     assert shop.run("archive", "settings", "--reset", "--on").exit_code == 2
     assert shop.run("archive", "settings", "--interval", "100ms").exit_code == 2
 

@@ -188,7 +188,7 @@ def test_a_held_job_reports_its_worker_its_start_and_its_state() -> None:
     running = job(JobState.RUNNING, worker=one.id, started_at=EARLIER, attempt=1)
     (found,) = reasons(running, WhyInput([one]), NOW)
     assert found == (
-        "running", "It is running on worker w1 on h, process 7 for 5 minutes, attempt 1 of 4."
+        "running", "It has been running for 5 minutes on worker w1 on h, process 7, attempt 1 of 4."
     )  # fmt: skip
     assert codes(replace(running, state=JobState.CLAIMED), WhyInput([one])) == ["claimed"]
     assert codes(replace(running, timeout=timedelta(minutes=1)), WhyInput([one])) == [

@@ -46,7 +46,6 @@ class RetentionDuty:
     place_of: Callable[[str], ArchivePlace]
     clock: Clock
     retention: Retention
-    policies: Sequence[ArchivePolicy]
     done: Callable[[ArchivedBatch], None]
 
     def step(
@@ -68,7 +67,7 @@ class RetentionDuty:
         if left > 0:
             return min(left, longest)
         try:
-            done = self._run(wait, limit, budget)
+            done = self._run(switch.policies, wait, limit, budget)
         except ArchiveRunning:
             return TTL.total_seconds()  # if that process dies, its lease has expired by then
         except LeaseLost as error:
@@ -87,7 +86,13 @@ class RetentionDuty:
             return 0.0
         return (last.at + interval - (self._pin or self.jobs.now())).total_seconds()
 
-    def _run(self, wait: Callable[[float], bool], limit: int, budget: timedelta) -> ArchiveRun:
+    def _run(
+        self,
+        policies: Sequence[ArchivePolicy],
+        wait: Callable[[float], bool],
+        limit: int,
+        budget: timedelta,
+    ) -> ArchiveRun:
         idle = 1 / pace_of(self.retention, self.jobs.url) - 1
 
         def pause(seconds: float) -> bool:
@@ -96,7 +101,7 @@ class RetentionDuty:
         runner = ArchiveRunner(
             self.jobs, self.place_of, self.clock, by=ACTOR, pin=self._pin, done=self.done, pause=pause
         )
-        return runner.run(self.policies, limit=limit, budget=budget)
+        return runner.run(policies, limit=limit, budget=budget)
 
     @property
     def _pin(self) -> datetime | None:

@@ -27,7 +27,7 @@ from tidemill.domain.retention_choice import (
     governing,
     source_store,
 )
-from tidemill.domain.retention_settings import Retention, in_effect
+from tidemill.domain.retention_settings import Retention, RetentionSwitch, in_effect
 from tidemill.domain.states import JobState
 from tidemill.errors import JobNotFound
 from tidemill.stores.base import Store
@@ -40,7 +40,6 @@ class RetentionClient(Protocol):
     """The parts of a client that the state of retention needs."""
 
     retention: Retention
-    policies: tuple[ArchivePolicy, ...]
 
     @property
     def pin(self) -> datetime | None:
@@ -96,18 +95,24 @@ class RetentionStatus:
     policies: list[PolicyStatus]
 
 
+def retention_switch(client: RetentionClient) -> RetentionSwitch:
+    """The settings of retention in effect, and the policies."""
+    settings = client.store(None).settings()
+    return in_effect(client.retention, {setting.key: setting.value for setting in settings})
+
+
 def retention_status(client: RetentionClient) -> RetentionStatus:
     """Read the state of retention in the jobs' store."""
-    store, retention = client.store(None), client.retention
+    store = client.store(None)
     now = client.pin or store.now()
-    switch = in_effect(retention, {setting.key: setting.value for setting in store.settings()})
+    switch = retention_switch(client)
     lease = found_lease(store)
     runs = [] if lease is None else read_runs(lease.metadata)
     sums = {} if lease is None else read_sums(lease.metadata)
     late = switch.interval * OVERDUE_RUNS
     policies = [
-        _policy_status(policy, sums.get(policy.name), _overdue(client, policy, now, late))
-        for policy in client.policies
+        _policy_status(policy, sums.get(policy.name), _overdue(client, policy, switch.policies, now, late))
+        for policy in switch.policies
     ]
     oldest = store.archivable(Selection(Selector(), limit=1, members=True), policy="", tier="")
     last = runs[0] if runs else None
@@ -152,14 +157,18 @@ def _policy_status(
 
 
 def _overdue(
-    client: RetentionClient, policy: ArchivePolicy, now: datetime, late: timedelta
+    client: RetentionClient,
+    policy: ArchivePolicy,
+    policies: tuple[ArchivePolicy, ...],
+    now: datetime,
+    late: timedelta,
 ) -> datetime | None:
     """When the first job of a policy became due that should have left before; a policy without an age has none."""
     if policy.max_age is None or not policy.delete_from_source:
         return None
     last = Position(now - policy.max_age - late, LAST_ID)
-    selection = replace(governed_by(policy, client.policies), until=last, limit=1)
-    due = _source(client, policy).due(selection, policy=policy.name, tier=policy.tier)
+    selection = replace(governed_by(policy, policies), until=last, limit=1)
+    due = _source(client, policy, policies).due(selection, policy=policy.name, tier=policy.tier)
     ends = [job.finished_at for job in due]
     if policy.from_tier is None:
         flows = client.store(None).due_flows(selection)
@@ -167,10 +176,12 @@ def _overdue(
     return min(ends) + policy.max_age if ends else None
 
 
-def _source(client: RetentionClient, policy: ArchivePolicy) -> LiveSource | TierSource:
+def _source(
+    client: RetentionClient, policy: ArchivePolicy, policies: tuple[ArchivePolicy, ...]
+) -> LiveSource | TierSource:
     if policy.from_tier is None:
         return LiveSource(client.store(None))
-    place: ArchivePlace = client.place(source_store(policy, client.policies))
+    place: ArchivePlace = client.place(source_store(policy, policies))
     return TierSource(place, policy.from_tier, stays=False)
 
 
@@ -190,25 +201,31 @@ def retention_choice(client: RetentionClient, id: UUID, *, tenant: str) -> Reten
         if copy is None:
             raise JobNotFound(f"there is no job {id}", id=id)
         tier, state, task, owner, ended_at = copy.tier, copy.state, copy.task, copy.tenant, copy.finished_at
+    policies = retention_switch(client).policies
     return explain(
-        client.policies,
+        policies,
         id=id,
         tier=tier,
         state=state,
         task=task,
         tenant=owner,
         ended_at=ended_at,
-        beyond=_beyond(client, tier, state, task, owner),
+        beyond=_beyond(client, policies, tier, state, task, owner),
     )
 
 
 def _beyond(
-    client: RetentionClient, tier: str | None, state: JobState, task: str, tenant: str
+    client: RetentionClient,
+    policies: tuple[ArchivePolicy, ...],
+    tier: str | None,
+    state: JobState,
+    task: str,
+    tenant: str,
 ) -> Position | None:
-    policy = governing(client.policies, tier=tier, state=state, task=task, tenant=tenant)
+    policy = governing(policies, tier=tier, state=state, task=task, tenant=tenant)
     if policy is None or policy.max_count is None:
         return None
-    return _source(client, policy).beyond(governed_by(policy, client.policies), policy.max_count)
+    return _source(client, policy, policies).beyond(governed_by(policy, policies), policy.max_count)
 
 
 def _instant(text: str | None) -> datetime | None:

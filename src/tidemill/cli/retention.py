@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 import click
 
@@ -25,7 +26,7 @@ from tidemill.cli.screen import (
 from tidemill.client.archive import Archive
 from tidemill.client.stats.reports import document
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.retention_settings import ENABLED, INTERVAL
+from tidemill.domain.retention_settings import ENABLED, INTERVAL, OVERRIDES, USE_DEFAULTS
 from tidemill.errors import BadSettings
 
 
@@ -147,22 +148,41 @@ def explain(context: CommandContext, id: str) -> None:
 @click.command()
 @click.option("--on/--off", "enabled", default=None, help="Turn archive runs of the workers on or off.")
 @click.option("--interval", type=duration, metavar="DURATION", help="Time between two runs of the workers.")
+@click.option("--defaults/--no-defaults", default=None, help="Whether the default policies apply.")
+@click.option(
+    "--max-age",
+    "ages",
+    multiple=True,
+    metavar="POLICY=DURATION",
+    help="Age at which a policy applies, such as completed=90d. Repeatable.",
+)
 @click.option("--reset", is_flag=True, help="Return to the settings of the app.")
 @with_context
-def settings(context: CommandContext, enabled: bool | None, interval: timedelta | None, reset: bool) -> None:
+def settings(
+    context: CommandContext,
+    enabled: bool | None,
+    interval: timedelta | None,
+    defaults: bool | None,
+    ages: tuple[str, ...],
+    reset: bool,
+) -> None:
     """Show or change the run-time settings of retention.
 
     They apply to all workers of the store and take precedence over the app.
     """
-    if reset and (enabled is not None or interval is not None):
-        raise BadSettings("--reset removes both settings; give it alone")
+    if reset and (ages or any(value is not None for value in (enabled, interval, defaults))):
+        raise BadSettings("--reset removes all these settings; give it alone")
     if interval is not None and (interval < timedelta(seconds=1) or interval % timedelta(seconds=1)):
         raise BadSettings(f"--interval is {span(interval)}; give whole seconds, one or more")
-    changes: dict[str, object] = dict.fromkeys((ENABLED, INTERVAL)) if reset else {}
+    changes: dict[str, object] = dict.fromkeys((ENABLED, INTERVAL, USE_DEFAULTS, OVERRIDES)) if reset else {}
     if enabled is not None:
         changes[ENABLED] = enabled
     if interval is not None:
         changes[INTERVAL] = int(interval.total_seconds())
+    if defaults is not None:
+        changes[USE_DEFAULTS] = defaults
+    if ages:
+        changes[OVERRIDES] = _with_ages(context, ages)
     if changes:
         context.control.set_all(changes)
     status = archive_of(context).status()
@@ -172,3 +192,16 @@ def settings(context: CommandContext, enabled: bool | None, interval: timedelta 
         )
         return
     print_fields(retention_fields(status, context.now()))
+
+
+def _with_ages(context: CommandContext, ages: tuple[str, ...]) -> dict[str, object]:
+    """The changed policies of the store with further ages."""
+    stored = next((item.value for item in context.control.settings() if item.key == OVERRIDES), None)
+    changed: dict[str, Any] = dict(stored) if isinstance(stored, Mapping) else {}
+    for text in ages:
+        name, found, age = text.partition("=")
+        if not found:
+            raise BadSettings(f"--max-age is {text!r}; write POLICY=DURATION, such as completed=90d")
+        fields = changed.get(name)
+        changed[name] = {**(fields if isinstance(fields, Mapping) else {}), "max_age": age}
+    return changed

@@ -19,7 +19,7 @@ from tidemill.archive.export import check_export, write_export
 from tidemill.archive.places import ArchivePlace, FileCatalogue
 from tidemill.archive.restoration import Restored, restore
 from tidemill.archive.run import ArchivedBatch, ArchiveRun, ArchiveRunner
-from tidemill.archive.status import RetentionStatus, retention_choice, retention_status
+from tidemill.archive.status import RetentionStatus, retention_choice, retention_status, retention_switch
 from tidemill.archive.tiers import ALL, MergedReader, TierChoice, archive_reader, archive_readers, read_tiers
 from tidemill.client._base import async_twin
 from tidemill.client.access import who
@@ -55,8 +55,11 @@ class Archive:
 
     @property
     def policies(self) -> tuple[ArchivePolicy, ...]:
-        """The policies in effect: those of ``App(retention=…)``, then the defaults, which archive after thirty days."""
-        return self._client.policies
+        """The policies in effect: those of ``App(retention=…)``, then the defaults, which archive after thirty days.
+
+        Settings of the store may change them.
+        """
+        return retention_switch(self._client).policies
 
     def status(self) -> RetentionStatus:
         """Return whether retention is on, its latest and next run, and the policies with their totals."""
@@ -76,9 +79,7 @@ class Archive:
     def duty(self) -> RetentionDuty:
         """Return the retention duty of this app, which its workers perform."""
         client = self._client
-        return RetentionDuty(
-            client.store(None), client.place, client.clock, client.retention, client.policies, self._publish
-        )
+        return RetentionDuty(client.store(None), client.place, client.clock, client.retention, self._publish)
 
     def run(
         self,

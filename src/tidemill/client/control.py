@@ -19,7 +19,7 @@ from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.limits import Rule
 from tidemill.domain.masks import HIDDEN, looks_secret, masked
 from tidemill.domain.records import Pause, PauseKind, Setting
-from tidemill.domain.retention_settings import ENABLED, INTERVAL
+from tidemill.domain.retention_settings import ENABLED, INTERVAL, OVERRIDES, USE_DEFAULTS, check_overrides
 from tidemill.errors import BadSettings, LeaseLost, LeaseNotFound, WorkerNotFound
 from tidemill.tasks.options import check_name, check_priority
 
@@ -31,6 +31,8 @@ KNOWN_SETTINGS: dict[str, tuple[type, str]] = {
     ),
     ENABLED: (bool, "Whether workers archive ended jobs by themselves."),
     INTERVAL: (int, "Seconds between two archive runs of the workers."),
+    USE_DEFAULTS: (bool, "Whether the default retention policies apply."),
+    OVERRIDES: (dict, "Changed fields of retention policies by name: max_age, max_count, batch, comment."),
     "priority_ageing": (int, "Seconds of waiting that raise a job's priority by one; 0 for never."),
 }
 """Settings whose values are checked: type and description."""
@@ -114,6 +116,8 @@ class Control(StoreApi):
     def set(self, key: str, value: object, *, description: str | None = None) -> Setting:
         """Set a setting to a JSON value; a description of None keeps the old description."""
         _check_setting(key, value)
+        if key == OVERRIDES:
+            check_overrides(self._client.retention, value)
         check_text("description", description)
         with self._store.transaction():
             old = self._setting(key)

@@ -83,7 +83,6 @@ class Client:
         self.limits = limits
         self.rules = dict(rules or {})  #: limits that the app itself declares
         self.retention = retention or Retention()
-        self.policies = self.retention.effective()  #: which ended jobs leave the live tables, and when
         self.places = dict(places or {})  #: URLs of the stores that hold only archive files
         self.registry = Registry()
         self.events = Events()
@@ -137,7 +136,7 @@ class Client:
         """Change the settings. If stores are given, close the previous ones and use the new ones."""
         self.tenant = self.tenant if tenant is None else tenant
         self.limits, self.rules, self.store_for = limits, dict(rules), store_for
-        self.retention, self.policies = retention, retention.effective()
+        self.retention = retention
         self.delivery = delivery or self.delivery
         self.hooks.set_logging(logging[0], log_jobs=logging[1])
         if stores is not None:
@@ -241,7 +240,7 @@ class Client:
         The files are those of the app, of its policies, and of the catalogue. The jobs are those of ``store``.
         """
         name = self.store_name(store)
-        targets = [policy.to for policy in self.policies if policy.to is not None]
+        targets = [policy.to for policy in self.retention.policies if policy.to is not None]
         places: list[ArchivePlace] = []
         if choice.tables:
             stores = [self.stores[name]]

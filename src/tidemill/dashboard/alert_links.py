@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tidemill.dashboard.job_filter import FAILED
+from tidemill.domain.alert_history import StoredAlert
 from tidemill.domain.alerts import Alert
 
 
@@ -19,7 +20,7 @@ class AlertLink(NamedTuple):
     link: str
 
 
-def concern(alert: Alert) -> AlertLink:
+def concern(alert: Alert | StoredAlert) -> AlertLink:
     """Return the text and link for an alert.
 
     The command-line hint in the alert's text is dropped, because the link replaces it.
@@ -30,26 +31,36 @@ def concern(alert: Alert) -> AlertLink:
     """
     path, query, link = _place(alert)
     text = alert.text.partition("; see tidemill ")[0]
-    return AlertLink(alert.severity.value, text[:1].upper() + text[1:], alert.since, path, query, link)
+    return AlertLink(str(alert.severity), text[:1].upper() + text[1:], alert.since, path, query, link)
 
 
-def _place(alert: Alert) -> tuple[str, dict[str, Any], str]:
+_PLACES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "failure_rate": ("/errors", {}, "Failed jobs"),
+    "dead_letters": ("/jobs", {"status": "dead_lettered"}, "Dead letters"),
+    "stuck_jobs": ("/jobs", {"status": "running"}, "Running jobs"),
+    "worker_disabled": ("/queues", {}, "Pauses"),
+    "archive_mismatch": ("/settings", {}, "Retention"),
+    "schedule_late": ("/schedules", {}, "Schedules"),
+    "breaker_open": ("/queues", {}, "Limits"),
+    "stalled_flow": ("/flows", {"state": "running"}, "Running flows"),
+    "late_cascade": ("/flows", {"state": "running"}, "Running flows"),
+    "no_workers": ("/workers", {}, "Workers"),
+    "lost_workers": ("/workers", {}, "Workers"),
+    "orphans": ("/workers", {}, "Workers"),
+    "stuck_leader": ("/workers", {}, "Workers"),
+    "unserved_store": ("/workers", {}, "Workers"),
+    "store_unavailable": ("/workers", {}, "Workers"),
+}
+_ELSEWHERE: tuple[str, dict[str, Any], str] = ("/jobs", {"status": FAILED}, "Jobs")
+
+
+def _place(alert: Alert | StoredAlert) -> tuple[str, dict[str, Any], str]:
     match alert.code:
-        case "failure_rate":
-            return "/errors", {}, "Failed jobs"
-        case "dead_letters":
-            return "/jobs", {"status": "dead_lettered"}, "Dead letters"
-        case "stuck_jobs":
-            return "/jobs", {"status": "running"}, "Running jobs"
         case "queue_depth" | "queue_age":
             return "/jobs", {"queue": alert.subject, "status": "pending"}, "Waiting jobs"
         case "worker_disabled" if alert.severity == "critical":
             return "/settings", {"key": "worker_enabled"}, "Setting"
-        case "worker_disabled":
-            return "/queues", {}, "Pauses"
         case "bad_setting":
             return "/settings", {"key": alert.subject}, "Setting"
-        case "no_workers" | "lost_workers" | "orphans" | "stuck_leader":
-            return "/workers", {}, "Workers"
-        case _:
-            return "/jobs", {"status": FAILED}, "Jobs"
+        case code:
+            return _PLACES.get(code, _ELSEWHERE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from tidemill.dashboard.alert_links import concern
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
@@ -29,6 +30,7 @@ async def alerts(request: PageRequest) -> Response:
     return request.render(
         "alerts.html",
         opened=opened,
+        concerns={alert.id: concern(alert) for alert in (*opened, *history)},
         history=[alert for alert in history if not alert.is_open],
         notices=notices,
         shows_notices=is_operator,

@@ -21,6 +21,7 @@ PAGE = 50
 
 _PLACES = {
     "job": "/jobs/{}",
+    "flow": "/flows/{}",
     "worker": "/workers/{}",
     "schedule": "/schedules",
     "definition": "/schedules",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -12,13 +12,13 @@ from starlette.responses import Response
 from tidemill.client.flows.api import Flows
 from tidemill.client.flows.batches import Batches, BatchRun
 from tidemill.client.flows.graph import FlowGraph, GraphNode, label_of
-from tidemill.client.flows.run import FlowNode, FlowRun
+from tidemill.client.flows.run import FlowRun
 from tidemill.dashboard.formats import span
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
 from tidemill.domain.flow_layout import HEIGHT, WIDTH, Box
-from tidemill.domain.flow_timeline import timeline_of
+from tidemill.domain.flow_timeline import TimelineRow, has_paused
 from tidemill.domain.graph import FlowState, GroupCounts
 from tidemill.errors import TidemillError
 from tidemill.tasks.ambient import tenant_scope
@@ -29,6 +29,8 @@ SHOWN = 50
 """Flows on a page of the list."""
 ROWS = 200
 """Nodes in the table and rows of the timeline."""
+NARROWEST = 0.4
+"""Smallest width of a bar of the timeline, in percent."""
 _BAD = ("failed", "dead_lettered", "timed_out")
 
 
@@ -73,6 +75,7 @@ class TimelineBar(NamedTuple):
     """One row of the timeline, in percent of the whole."""
 
     name: str
+    href: str
     state: str
     left: float
     width: float
@@ -149,7 +152,7 @@ def _found(request: PageRequest) -> FlowRun:
 
 def _look(request: PageRequest) -> dict[str, Any]:
     run = _found(request)
-    (graph, nodes), now = run.overview(), request.now()
+    graph, nodes, rows = run.overview()
     counts = run.counts()
     path = graph.critical_path()
     names = {node.id: node for node in graph.nodes}
@@ -168,7 +171,8 @@ def _look(request: PageRequest) -> dict[str, Any]:
         "path": path,
         "path_names": [names[id].name for id in path.ids],
         "longest": longest,
-        **_timeline(nodes, now),
+        **_timeline(request, rows),
+        "begun": sum(node.job.row.started_at is not None or has_paused(node.job.row) for node in nodes),
         "nodes": nodes[:ROWS],
         "more": max(len(nodes) - ROWS, 0),
         "skippable": sorted({node.name for node in nodes if node.status in (*_BAD, "waiting", "pending")})[
@@ -217,9 +221,8 @@ def _drawn(request: PageRequest, box: Box[UUID], nodes: list[GraphNode], critica
     )
 
 
-def _timeline(nodes: list[FlowNode], now: datetime) -> dict[str, Any]:
-    """The executions of the first nodes that began, as bars, with the times of the first start and the last end."""
-    rows = timeline_of((node.job.row for node in nodes), now, ROWS)
+def _timeline(request: PageRequest, rows: list[TimelineRow]) -> dict[str, Any]:
+    """The first jobs that began, as bars, with the times of the first start and the last end."""
     if not rows:
         return {"bars": []}
     first = rows[0].started_at
@@ -228,15 +231,15 @@ def _timeline(nodes: list[FlowNode], now: datetime) -> dict[str, Any]:
     bars = [
         TimelineBar(
             row.label,
+            request.url(f"/jobs/{row.id}"),
             row.status,
-            round(100 * (row.started_at - first).total_seconds() / whole, 2),
-            round(max(100 * row.seconds / whole, 0.4), 2),
+            min(round(100 * (row.started_at - first).total_seconds() / whole, 2), 100 - NARROWEST),
+            round(max(100 * row.seconds / whole, NARROWEST), 2),
             row.seconds,
         )
         for row in rows
     ]
-    begun = sum(node.job.row.started_at is not None for node in nodes)
-    return {"bars": bars, "bars_from": first, "bars_to": last, "begun": begun}
+    return {"bars": bars, "bars_from": first, "bars_to": last, "bars_length": last - first}
 
 
 # Actions -----------------------------------------------------------------------------------------------------------------

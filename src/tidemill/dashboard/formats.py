@@ -13,6 +13,9 @@ from markupsafe import Markup
 
 NONE = "–"
 
+SHORT = 10.0
+"""Periods of fewer seconds have milliseconds at their ends."""
+
 
 def number(value: float | None) -> str:
     """Format a number with thousands separators.
@@ -127,6 +130,19 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 def clock(value: datetime | str | None) -> Markup | str:
     """Format an instant as a time of day with milliseconds, for a line of a log."""
     return NONE if value is None else _time(value, "clock", f"{_read(value):%H:%M:%S.%f}"[:-3])
+def within(value: datetime | str | None, length: timedelta | float) -> Markup | str:
+    """Format an end of a period; if the period is short, with milliseconds.
+
+    >>> within("2026-01-01T06:00:00.25+00:00", 0.5).striptags()
+    '2026-01-01 06:00:00.250 UTC'
+    >>> within("2026-01-01T06:00:00.25+00:00", 60).striptags()
+    '2026-01-01 06:00:00 UTC'
+    """
+    seconds = length.total_seconds() if isinstance(length, timedelta) else length
+    if value is None or seconds >= SHORT:
+        return instant(value)
+    at = _read(value)
+    return _time(at, "clock", f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03} UTC")
 
 
 def moment(value: datetime | str | None) -> Markup | str:
@@ -187,6 +203,7 @@ FILTERS: dict[str, Any] = {
     "ago": ago,
     "age": age,
     "clock": clock,
+    "within": within,
     "moment": moment,
     "as_json": as_json,
     "on_one_line": on_one_line,

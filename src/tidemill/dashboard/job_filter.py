@@ -108,6 +108,11 @@ class FilterInput:
         """Whether there is any condition."""
         return bool(self.query)
 
+    @property
+    def address(self) -> dict[str, Any]:
+        """The conditions and the tiers, as query values."""
+        return self.query if self.tiers == "live" else {**self.query, "tiers": self.tiers}
+
     def get(self, name: str) -> str:
         """Return the value of a form field."""
         return self.query[name][0] if name in self.query else ""

@@ -112,13 +112,13 @@ async def bulk(request: PageRequest) -> Response:
     filter_input, ids = _filter_input(request), _ids(request)
     sure = request.form.get("sure") == "1"
     if not ids and request.form.get("scope") != "all":
-        return request.back("/jobs", "Select jobs first.", good=False, **filter_input.query)
+        return request.back("/jobs", "Select jobs first.", good=False, **filter_input.address)
     if not sure:
         return await _ask(request, act, filter_input, ids)
     try:
         _check(request, act)
     except (FormError, UsageError, ValueError) as error:
-        return request.back("/jobs", in_a_sentence(error), good=False, **filter_input.query)
+        return request.back("/jobs", in_a_sentence(error), good=False, **filter_input.address)
     if ids:
         known = await request.read(request.inspection.live_jobs, ids, tenant=request.tenant)
         acted: Acted = await request.act(_do, request, act, ids, {"ids": ids})
@@ -126,7 +126,7 @@ async def bulk(request: PageRequest) -> Response:
             "/jobs",
             _summary(act, acted.done, len(ids) - acted.done),
             undo=before(act.name, known) if acted.done else None,
-            **filter_input.query,
+            **filter_input.address,
         )
     return await _go_on(request, act, filter_input)
 
@@ -233,7 +233,7 @@ async def _go_on(request: PageRequest, act: BulkAction, filter_input: FilterInpu
                 until=until.isoformat(),
                 so_far={"done": done, "skipped": skipped, "cursor": cursor},
             )
-    return request.back("/jobs", _summary(act, done, skipped), **filter_input.query)
+    return request.back("/jobs", _summary(act, done, skipped), **filter_input.address)
 
 
 async def _spread_out(
@@ -251,7 +251,7 @@ async def _spread_out(
             break
     acted = await request.act(_do, request, act, ids[:EXACT], filter_input.where)
     more = f" Only the first {EXACT:,} jobs; repeat the action for the rest." if cursor else ""
-    return request.back("/jobs", _summary(act, acted.done, acted.skipped) + more, **filter_input.query)
+    return request.back("/jobs", _summary(act, acted.done, acted.skipped) + more, **filter_input.address)
 
 
 def _do(request: PageRequest, act: BulkAction, ids: list[UUID], audited: dict[str, Any]) -> Acted:

@@ -95,11 +95,11 @@ async def worker(request: PageRequest) -> Response:
 async def ask_drain(request: PageRequest) -> Response:
     """Ask for confirmation before a worker is drained."""
     seat = await request.read(_living, request, request.id())
-    jobs = "1 job" if seat.number == 1 else f"{seat.number:,} jobs"
+    jobs = "job" if seat.number == 1 else f"{seat.number:,} jobs"
     return ask(
         request,
         title=f"Drain {seat.worker.name}?",
-        words=f"It finishes the {jobs} it holds, claims no more, and then stops. Its supervisor may start another.",
+        words=f"It finishes the {jobs} that it holds, claims no more, and then stops. Its supervisor may start another.",
         action=f"/workers/{seat.worker.id}/drain",
         button="Drain it",
         back="/workers",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,7 +13,14 @@ from tidemill.errors import BadSettings
 
 ENABLED = "retention.enabled"
 INTERVAL = "retention.interval"
-"""Settings of a store that take precedence over the app's own: a boolean, and a number of seconds."""
+USE_DEFAULTS = "retention.use_defaults"
+OVERRIDES = "retention.policies"
+"""Settings of a store that take precedence over the app's own: a boolean, a number of seconds, a boolean, and changed
+fields of policies by name, such as ``{"completed": {"max_age": "90d"}}``.
+"""
+
+CHANGEABLE = ("max_age", "max_count", "batch", "comment")
+"""Fields of a policy that can be changed at run time."""
 
 SHORTEST = timedelta(seconds=1)
 PACE = 0.05
@@ -98,10 +105,51 @@ def pace_of(retention: Retention, url: str) -> float:
 
 
 class RetentionSwitch(NamedTuple):
-    """Whether retention is on, and how often it runs."""
+    """Whether retention is on, how often it runs, and its policies."""
 
     enabled: bool
     interval: timedelta
+    policies: tuple[ArchivePolicy, ...]
+
+
+def check_overrides(retention: Retention, changes: object) -> None:
+    """Refuse changes of policies that do not exist, and of fields that cannot be changed or have an unusable value."""
+    if not isinstance(changes, Mapping):
+        raise BadSettings(
+            f'{OVERRIDES} is {changes!r}; give an object such as {{"completed": {{"max_age": "90d"}}}}',
+            setting=OVERRIDES,
+        )
+    policies = {policy.name: policy for policy in replace(retention, use_defaults=True).effective()}
+    for name, fields in changes.items():
+        if name not in policies:
+            known = ", ".join(policies)
+            raise BadSettings(
+                f"{OVERRIDES}: there is no policy {name!r}; there are {known}", setting=OVERRIDES
+            )
+        _changed(policies[name], fields)
+
+
+def _changed(policy: ArchivePolicy, fields: object) -> ArchivePolicy:
+    if not isinstance(fields, Mapping) or (unknown := sorted(set(fields) - set(CHANGEABLE), key=str)):
+        what = f"{unknown[0]!r}" if isinstance(fields, Mapping) else f"{fields!r}"
+        raise BadSettings(
+            f"{OVERRIDES}: {policy.name}: cannot change {what}; give an object with some of {', '.join(CHANGEABLE)}",
+            setting=OVERRIDES,
+        )
+    try:
+        return replace(policy, **fields)
+    except TypeError as error:
+        raise BadSettings(f"{OVERRIDES}: {policy.name}: {error}", setting=OVERRIDES) from None
+
+
+def _overridden(policy: ArchivePolicy, changes: object) -> ArchivePolicy:
+    """The policy with its changes; an app of another version may have stored unusable ones."""
+    if not isinstance(changes, Mapping) or policy.name not in changes:
+        return policy
+    try:
+        return _changed(policy, changes[policy.name])
+    except BadSettings:
+        return policy
 
 
 def in_effect(retention: Retention, settings: Mapping[str, object]) -> RetentionSwitch:
@@ -109,9 +157,16 @@ def in_effect(retention: Retention, settings: Mapping[str, object]) -> Retention
 
     >>> in_effect(Retention(), {"retention.interval": 900}).interval
     datetime.timedelta(seconds=900)
+    >>> changes = {"retention.policies": {"completed": {"max_age": "90d"}}}
+    >>> in_effect(Retention(), changes).policies[0].max_age
+    datetime.timedelta(days=90)
     """
     enabled, seconds = settings.get(ENABLED), settings.get(INTERVAL)
     interval = retention.interval
     if isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds >= 1:
         interval = timedelta(seconds=seconds)
-    return RetentionSwitch(enabled if isinstance(enabled, bool) else retention.enabled, interval)
+    defaults, changes = settings.get(USE_DEFAULTS), settings.get(OVERRIDES)
+    if isinstance(defaults, bool):
+        retention = replace(retention, use_defaults=defaults)
+    policies = tuple(_overridden(policy, changes) for policy in retention.effective())
+    return RetentionSwitch(enabled if isinstance(enabled, bool) else retention.enabled, interval, policies)

@@ -17,7 +17,7 @@ class Stage(NamedTuple):
     name: str
     number: int  #: of the execution
     took: timedelta | None  #: None until the stage has ended
-    words: str  #: ahead, going on, done, not reached, not finished, or how it failed
+    words: str  #: ahead, running, done, not reached, not finished, or how it failed
     began_at: datetime | None = None
     ended_at: datetime | None = None
 
@@ -63,7 +63,7 @@ def _marked(entry: LogEntry, before: Stage | None, *, is_over: bool) -> Stage:
     ):
         return before
     began_at = before.began_at if before is not None and before.number == entry.number else None
-    words = "not finished" if is_over else "going on"
+    words = "not finished" if is_over else "running"
     return Stage(name, entry.number, None, words, entry.at if _begins(entry) else began_at)
 
 

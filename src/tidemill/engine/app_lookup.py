@@ -199,7 +199,7 @@ def _imported(name: str, where: str) -> ModuleType:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             raise BadSettings(
                 f"there is no module {error.name!r}, named by {where!r}; searched {here} and the directories where Python finds "
-                f"its packages{_hint(where)}",
+                f"its packages; run the command in the directory of the module{_hint(where)}",
                 app=where,
             ) from None
         raise BadSettings(
@@ -248,12 +248,13 @@ def _named_app(module: ModuleType, path: str) -> Application:
     apps = apps_in(value, _app_class())
     if len(apps) != 1:
         verb = "returns" if made else "is"
-        kind = f"{verb} a {type(value).__name__}"
+        name = type(value).__name__
+        kind = f"{verb} {'an' if name[0] in 'aeiouAEIO' else 'a'} {name}"
         if apps:
             raise BadSettings(f"{where} {kind} with {len(apps)} apps; name one App instead", app=where)
         if made:
             raise BadSettings(f"{where} {kind}; a factory must return an App", app=where)
-        raise BadSettings(f"{where} {kind}, no App; {_what_there_is(module)}")
+        raise BadSettings(f"{where} {kind}, not an App; {_what_there_is(module)}")
     app: Application = apps[0]
     if made:
         _made[app] = where

@@ -370,7 +370,7 @@ class StageDocument(Document):
 
     name: str
     state: str = Field(
-        description="`ahead`, `going on`, `done`, `not reached`, `not finished`, or how it failed."
+        description="`ahead`, `running`, `done`, `not reached`, `not finished`, or how it failed."
     )
     execution: int | None = Field(description="The execution in which the stage ran.")
     began_at: Instant | None

@@ -10,7 +10,7 @@ import pytest
 from tests.interfaces.dashboard.hostile import SCRIPTS
 from tests.interfaces.dashboard.kit import House
 
-from tidemill import NoRetry, each
+from tidemill import NoRetry, Review, each
 from tidemill.errors import PermanentError
 from tidemill.ids import new_id
 
@@ -101,6 +101,27 @@ def test_a_flow_is_drawn_with_its_nodes_and_its_timeline(shop: House, tasks: Tas
     assert "below zero" in page
     assert "Retry failed nodes" in page
     assert "Cancel the flow" not in page
+
+
+def test_the_timeline_has_a_job_that_waits_for_a_review_and_milliseconds(shop: House, tasks: Tasks) -> None:
+    @shop.app.task
+    def sign_off(number: int) -> int:
+        raise Review("is it right?", output=number)
+
+    flow = shop.app.flow("signed")
+    part = flow.add(tasks.part, number=1)
+    asked = flow.add(sign_off, number=part.result)
+    flow.add(tasks.part, number=asked.result).named("last")
+    run = flow.start()
+    shop.drain()
+    rows = run.timeline()
+    assert [(row.label, row.status) for row in rows] == [("part", "completed"), ("sign_off", "review_needed")]
+    (execution,) = run.node("sign_off").job.executions()
+    assert (rows[1].started_at, rows[1].finished_at) == (execution.started_at, None)
+    page = shop.person("operator").open(f"/flows/{run.id}")
+    assert 'aria-label="Timeline of 2 jobs"' in page
+    timeline = page.split('id="timeline"')[1].split("</section>")[0]
+    assert re.findall(r'data-time="ms" [^>]*>[-0-9]+ [0-9:]+\.[0-9]{3} UTC<', timeline)
 
 
 def test_a_job_links_to_its_flow(shop: House, tasks: Tasks) -> None:

@@ -127,7 +127,7 @@ def test_progress_and_stages_of_a_running_job_are_shown(shop: House) -> None:
     (page,) = seen
     for words in ("25 %", "step 3 of 12", "third wall", "t-running", 'class="l-warning"'):
         assert words in page, words
-    assert '<span class="label">colour <span class="dim">going on</span></span>' in page
+    assert '<span class="label">colour <span class="dim">running</span></span>' in page
     assert '<span class="label">varnish <span class="dim">ahead</span></span>' in page
     after = person.open(f"/jobs/{job.id}?level=warning")
     assert re.search(

@@ -421,3 +421,19 @@ def test_the_panel_shows_one_job_beside_the_list(shop: House) -> None:
     assert str(job.id) in panel
     assert "&#34;to&#34;: &#34;ada&#34;" in panel
     assert "Job not found" in shop.person("operator", "other").open(f"/jobs?job={job.id}")
+
+
+def test_a_bulk_action_on_a_list_with_archived_jobs_names_the_live_jobs_it_applies_to(shop: House) -> None:
+    put(shop.app, "send", number=2)
+    shop.drain()
+    assert shop.app.archive.run(older_than=0).archived == 2
+    put(shop.app, "send", number=1)
+    person = shop.person("operator", "acme")
+    page = person.open("/jobs?task=send&tiers=tables")
+    assert len(shown(page)) == 3
+    assert 'href="/jobs/bulk?task=send&amp;tiers=tables"' in page
+    asked = person.open("/jobs/bulk?act=cancel&task=send&tiers=tables")
+    assert "Cancel 1 job?" in asked
+    assert "Archived jobs on the list are not affected" in asked
+    assert 'href="/jobs?task=send&amp;tiers=tables"' in asked
+    assert "Archived jobs" not in person.open("/jobs/bulk?act=cancel&task=send")

@@ -17,7 +17,7 @@ from tidemill.domain.alerts import Alert, Severity
 
 CODES = (
     "failure_rate", "stuck_jobs", "queue_depth", "queue_age", "worker_disabled", "no_workers", "lost_workers", "orphans", "dead_letters",
-    "stuck_leader", "bad_setting", "one that is new",
+    "stuck_leader", "bad_setting", "archive_mismatch", "schedule_late", "breaker_open", "stalled_flow", "unserved_store", "one that is new",
 )  # fmt: skip
 
 
@@ -43,7 +43,7 @@ def test_every_alert_has_a_link(code: str, severity: Severity) -> None:
     found = concern(Alert(code, severity, "something; see tidemill stats", 1, 0, "mail"))
     assert found.text == "Something"
     assert found.link
-    rooms = ("/jobs", "/errors", "/queues", "/workers", "/settings")
+    rooms = ("/jobs", "/errors", "/flows", "/queues", "/schedules", "/workers", "/settings")
     assert found.path in rooms
 
 

@@ -23,12 +23,13 @@ from tidemill.client.access import note, who
 from tidemill.client.enqueue.bound_task import BoundTask
 from tidemill.client.enqueue.writes import wake
 from tidemill.client.flows.api import read_id, read_states
+from tidemill.client.flows.timeline import read_timeline
 from tidemill.client.jobs.handle import Job
 from tidemill.domain.archived_flows import ArchivedFlow, read_flow_counts
 from tidemill.domain.bounds import check_key, check_text
 from tidemill.domain.callbacks import callback_rows
 from tidemill.domain.durations import Duration, read_duration
-from tidemill.domain.flow_timeline import ROWS, TimelineRow, timeline_of
+from tidemill.domain.flow_timeline import ROWS, TimelineRow
 from tidemill.domain.graph import (
     Edge,
     EdgeCondition,
@@ -206,8 +207,9 @@ class BatchRun:
             yield Job(self._client, row, self._store)
 
     def timeline(self, limit: int = ROWS) -> list[TimelineRow]:
-        """Return the jobs that have begun, in the order of their starts, with the times of their last executions."""
-        return timeline_of(self._members(), self._client.pin or self._where.now(), limit)
+        """Return the jobs that have begun, in the order in which their last executions began."""
+        now = self._client.pin or self._where.now()
+        return read_timeline(self._where, list(self._members()), self.tenant, now, limit)
 
     atimeline = async_twin(timeline)
 

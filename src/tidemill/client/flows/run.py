@@ -15,12 +15,13 @@ from tidemill.archive.flows import groups_of
 from tidemill.client._base import async_twin
 from tidemill.client.access import note
 from tidemill.client.flows.graph import FlowGraph, graph_of
+from tidemill.client.flows.timeline import read_timeline
 from tidemill.client.jobs.handle import Job
 from tidemill.domain.archived_flows import ArchivedFlow, read_flow_counts
 from tidemill.domain.bounds import check_text
 from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.flow_states import node_label
-from tidemill.domain.flow_timeline import ROWS, TimelineRow, timeline_of
+from tidemill.domain.flow_timeline import ROWS, TimelineRow
 from tidemill.domain.graph import FlowRow, FlowState, GroupCounts
 from tidemill.domain.job import JobRow, Move
 from tidemill.domain.references import INPUTS, look_up, read_stored
@@ -166,17 +167,21 @@ class FlowRun:
             for row in rows
         ]
 
-    def overview(self) -> tuple[FlowGraph, list[FlowNode]]:
-        """Return the graph and the nodes, from one look at the jobs."""
+    def overview(self) -> tuple[FlowGraph, list[FlowNode], list[TimelineRow]]:
+        """Return the graph, the nodes and the timeline, from one look at the jobs."""
         reads = self.refresh()._reads
         rows = list(self._rows(reads))
-        return graph_of(reads, self._row, rows, self._client.clock.now()), self._nodes_of(rows)
+        graph = graph_of(reads, self._row, rows, self._client.clock.now())
+        return graph, self._nodes_of(rows), self._timeline_of(rows, ROWS)
 
     anodes = async_twin(nodes)
 
     def timeline(self, limit: int = ROWS) -> list[TimelineRow]:
-        """Return the jobs that have begun, in the order of their starts, with the times of their last executions."""
-        return timeline_of(self._rows(), self._client.pin or self._where.now(), limit)
+        """Return the jobs that have begun, in the order in which their last executions began."""
+        return self._timeline_of(list(self._rows()), limit)
+
+    def _timeline_of(self, rows: list[JobRow], limit: int) -> list[TimelineRow]:
+        return read_timeline(self._where, rows, self.tenant, self._client.pin or self._where.now(), limit)
 
     atimeline = async_twin(timeline)
 

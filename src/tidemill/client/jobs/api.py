@@ -108,7 +108,7 @@ def _with_suffix(store: Store, digits: str, tenant: str) -> tuple[list[JobRow], 
 
 def _nothing(text: str, *, everything: bool) -> str:
     if everything:
-        return f"no job has an id that begins or ends with {text!r}"
+        return f"no job has an id that begins or ends with {text!r}; tidemill jobs list shows the ids"
     return (
         f"no job has an id that begins with {text!r}, and neither the newest {LOOK:,} jobs nor the active ones "
         "have one that ends with it; give the full id or its beginning"

@@ -249,11 +249,13 @@ def _held(job: JobRow, around: WhyInput, now: datetime) -> Iterator[Reason]:
         )
     where = _where(worker) if worker is not None else f"worker {job.worker}"
     if job.state is JobState.CLAIMED:
-        since = "" if job.claimed_at is None else f" for {_long(now - job.claimed_at)}"
-        yield Reason("claimed", f"{where} has claimed it{since} and will start it when a slot is free.")
+        since = "" if job.claimed_at is None else f" {_long(now - job.claimed_at)} ago"
+        yield Reason("claimed", f"It was claimed{since} by {where}, which starts it when a slot is free.")
         return
     since = "" if job.started_at is None else f" for {_long(now - job.started_at)}"
-    yield Reason("running", f"It is running on {where}{since}, attempt {job.attempt} of {job.max_attempts}.")
+    yield Reason(
+        "running", f"It has been running{since} on {where}, attempt {job.attempt} of {job.max_attempts}."
+    )
     if job.timeout is not None and job.started_at is not None and now - job.started_at > job.timeout:
         late = _long(now - job.started_at - job.timeout)
         yield Reason("overdue", f"It is {late} over its timeout of {_long(job.timeout)} and will be stopped.")

@@ -1,4 +1,4 @@
-"""Channels of notices: webhooks, mail, and the services that apprise supports."""
+"""Channels of notifications: webhooks, mail, and the services that apprise supports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LATER = frozenset({408, 425, 429})
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A notice, ready to be sent. ``id`` stays the same when it is sent again."""
+    """A notification, ready to be sent. ``id`` stays the same when it is sent again."""
 
     id: str
     at: datetime
@@ -46,7 +46,7 @@ class Message:
         return f"{self.text}\n\n{self.link}" if self.link else self.text
 
 
-class NoticeChannel(Protocol):
+class NotificationChannel(Protocol):
     """A way to send messages. ``kind`` is shown in lists, because an address may contain a secret."""
 
     kind: ClassVar[str]
@@ -68,7 +68,7 @@ class WebhookChannel:
     def send(self, message: Message) -> str:
         """POST the message."""
         payload = {
-            "type": f"notice.{message.kind}",
+            "type": f"notification.{message.kind}",
             "timestamp": message.at.isoformat(),
             "data": message.data,
         }
@@ -86,7 +86,7 @@ class WebhookChannel:
             raise PermanentError(
                 f"the webhook answered {answer.status}; redirects are not followed, configure the final address"
             )
-        raise PermanentError(f"the webhook refused the notice with {answer.status}")
+        raise PermanentError(f"the webhook refused the notification with {answer.status}")
 
 
 def sign(secret: bytes, id: str, at: datetime, body: bytes) -> dict[str, str]:
@@ -199,13 +199,15 @@ class AppriseChannel:
         if not target.add(self.url):
             raise PermanentError("apprise cannot read the address of this channel; see its documentation")
         if not target.notify(title=message.title, body=message.body):
-            raise ConnectionError("the service did not accept the notice; the logger apprise has the reason")
+            raise ConnectionError(
+                "the service did not accept the notification; the logger apprise has the reason"
+            )
         return "accepted"
 
 
 def read_channel(
     name: str, given: object, smtp: SmtpServer | None, networks: Sequence[Network]
-) -> NoticeChannel:
+) -> NotificationChannel:
     """Read one channel of ``App(notify=…)`` or one address of ``App(owners=…)``."""
     if not isinstance(given, str) or ":" not in given:
         raise BadSettings(

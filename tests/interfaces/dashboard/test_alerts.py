@@ -1,4 +1,4 @@
-"""The page of alerts and notices."""
+"""The page of alerts and notifications."""
 
 from __future__ import annotations
 

@@ -177,7 +177,8 @@ def test_a_busy_receiver_is_asked_again_after_the_time_that_it_names(clock: Manu
         )
         declared(app).enqueue(order=-1)
         run(app)
-        assert [notification.status for notification in app.notifications.list()] == ["scheduled"]
+        (busy,) = app.notifications.list()
+        assert (busy.status, busy.error) == ("scheduled", f"the webhook answered {status}")
         clock.advance(timedelta(seconds=119))
         app.testing().drain()
         assert len(hook.requests) == 1

@@ -244,5 +244,14 @@ def _sent(job: JobRow) -> SentNotification:
         job.created_at,
         job.finished_at if job.state is JobState.COMPLETED else None,
         result if isinstance(result, str) else None,
-        job.error.message if job.error is not None else None if job.state in _QUIET else job.reason,
+        _error(job),
     )
+
+
+def _error(job: JobRow) -> str | None:
+    """Why a notification was not sent, in the words of its channel."""
+    if job.error is not None:
+        return job.error.message
+    if job.state in _QUIET or job.reason is None:
+        return None
+    return job.reason.removeprefix(f"{Retry.__module__}.{Retry.__qualname__}: ")

@@ -7,6 +7,7 @@ from starlette.responses import Response
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
+from tidemill.domain.alerts import Severity
 from tidemill.errors import AlertNotFound
 
 pages = PageRoutes()
@@ -28,7 +29,7 @@ async def alerts(request: PageRequest) -> Response:
     )
     return request.render(
         "alerts.html",
-        opened=opened,
+        opened=sorted(opened, key=lambda alert: alert.severity != Severity.CRITICAL),
         history=[alert for alert in history if not alert.is_open],
         notifications=notifications,
         shows_notifications=is_operator,

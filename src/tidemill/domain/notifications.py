@@ -267,7 +267,8 @@ def _title(kind: str, items: Sequence[Mapping[str, Any]]) -> str:
         recovered = [item for item in items if item["event"] == RECOVERED]
         if count == 1:
             return f"{'Recovered' if recovered else 'Alert'}: {first.get('code')} {first.get('subject', '')}".strip()
-        return f"{count - len(recovered)} alerts, {len(recovered)} recovered"
+        parts = {"opened": count - len(recovered), "recovered": len(recovered)}
+        return "Alerts: " + ", ".join(f"{number} {what}" for what, number in parts.items() if number)
     one, several = _WORDS.get(kind, (kind, kind))
     tasks = {item.get("task") for item in items}
     of = f" of {first.get('task')}" if len(tasks) == 1 else ""

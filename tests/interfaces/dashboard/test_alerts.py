@@ -24,5 +24,17 @@ def test_an_alert_is_shown_and_acknowledged_once(shop: House) -> None:
     assert gone.status_code == 303
 
 
+def test_critical_alerts_come_first(shop: House) -> None:
+    shop.app.store.open_alerts(
+        [
+            NewAlert(new_id(), "failure_rate", "", "critical", "most jobs fail", 1, 0.1),
+            NewAlert(new_id(), "queue_depth", "mail", "warning", "200 jobs wait", 200, 100),
+        ]
+    )
+    page = shop.person("operator", "*").open("/alerts")
+    assert page.index("most jobs fail") < page.index("200 jobs wait")
+    assert '<span class="severity-critical">critical</span>' in page
+
+
 def test_the_page_belongs_to_people_of_all_tenants(shop: House) -> None:
     shop.person("admin", "acme").open("/alerts", 403)

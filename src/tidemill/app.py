@@ -360,12 +360,13 @@ class App(FlowApp, NotificationApp, TaskDeclarer, MessageSender):
 
         ``execute(job)`` returns the context manager of one execution. It is entered where the task's code runs: in the
         same thread, coroutine or child process, with the same context variables. Its ``__exit__`` receives the
-        exception that the task raises. A synchronous context manager can wrap functions and coroutines; an async one
-        can wrap only coroutines.
+        exception that the task raises. Synchronous and async context managers wrap functions and coroutines alike. An
+        async one costs more around a function, because it gets an event loop of its own there, which runs while the context
+        is entered and exited.
 
         ``enqueue(step)`` returns the context manager of one enqueue; ``step.headers`` are added to each of its jobs.
         """
-        self._client.hooks.add_managers(execute, enqueue, iter(self.registry))
+        self._client.hooks.add_managers(execute, enqueue)
 
     # Schedules -------------------------------------------------------------------------------------------------------
 

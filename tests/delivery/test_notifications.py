@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.delivery.receivers import HookReceiver, MailBox, mail_server
 from tests.engine.worker_kit import until
 
 from tidemill import App, Breaker, Context, Fixed, ManualClock, NotificationRule, PermanentError
+from tidemill.delivery import outgoing_http
 from tidemill.errors import BadSchedule, BadSettings
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of 24 bytes 123").decode()
@@ -236,6 +238,42 @@ def test_a_private_address_is_refused(clock: ManualClock) -> None:
     assert job.id == sent.id
     assert sent.error is not None
     assert "not a public address" in sent.error
+
+
+# apprise imports modules that Python 3.11 and 3.12 deprecate.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_service_of_apprise_is_called_only_at_an_allowed_address(clock: ManualClock) -> None:
+    with HookReceiver((302, {"Location": "http://127.0.0.1:1/"}), (200, {})) as hook:
+        channels = {"chat": hook.url.replace("http:", "json:") + "/in"}
+        with App("memory://", clock=clock, alerts=False, notify=channels) as app:
+            app.notifications.send("chat", "hello")
+            app.testing().drain()
+            (sent,) = app.notifications.list()
+            assert sent.status == "failed"
+            assert "127.0.0.1, which is not a public address" in (sent.error or "")
+        assert not hook.requests
+        with App("memory://", clock=clock, alerts=False, notify=channels, outgoing_networks=LOCAL) as app:
+            (redirected,) = app.notifications.test("chat")
+            assert "did not accept" in (redirected.error or "")
+            job = app.notifications.send("chat", "hello")
+            app.testing().drain()
+            assert job.result() == "accepted"
+    assert [json.loads(body)["title"] for _, _, body in hook.requests] == ["A test of Tidemill", "hello"]
+
+
+def test_a_receiver_that_accepts_and_is_silent_is_asked_again(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outgoing_http.send, "__kwdefaults__", {"allowed": (), "timeout": 0.05})
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/#{SECRET}"
+        app = notify_app(clock, notify={"hook": url}, notifications=[NotificationRule("hook", on="failed")])
+        declared(app).enqueue(order=-1)
+        run(app)
+        (waiting,) = app.notifications.list()
+        app.close()
+    assert (waiting.status, waiting.attempts) == ("scheduled", 1)
+    assert "timed out" in (waiting.error or "")
 
 
 def test_the_notifications_of_a_definition_are_sent(clock: ManualClock, mail: tuple[str, MailBox]) -> None:

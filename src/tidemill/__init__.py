@@ -19,7 +19,7 @@ from tidemill.domain.breaker import Breaker
 from tidemill.domain.calendar import BusinessCalendar, Exclude
 from tidemill.domain.durations import Duration
 from tidemill.domain.job import Execution
-from tidemill.domain.notices import NoticeRule
+from tidemill.domain.notifications import NotificationRule
 from tidemill.domain.permissions import Grant
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.retention_settings import Retention
@@ -108,7 +108,7 @@ __all__ = [
     "MonthlyBusinessDay",
     "NoRetry",
     "Node",
-    "NoticeRule",
+    "NotificationRule",
     "On",
     "Once",
     "PermanentError",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 from weakref import WeakSet
 
 from tidemill.app_flows import FlowApp
-from tidemill.app_notices import NoticeApp
+from tidemill.app_notifications import NotificationApp
 from tidemill.app_settings import (
     RESULT_SETTINGS,
     AppKeywords,
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 Trigger.present = SystemClock().now  # lets a trigger compute its next fires
 
 
-class App(FlowApp, NoticeApp, TaskDeclarer, MessageSender):
+class App(FlowApp, NotificationApp, TaskDeclarer, MessageSender):
     """Tasks and the stores that hold their jobs.
 
     ``App()`` keeps jobs in the store that ``TIDEMILL_STORE``, ``TIDEMILL_STORE_FILE``, ``store`` in ``[tool.tidemill]`` of
@@ -179,7 +179,7 @@ class App(FlowApp, NoticeApp, TaskDeclarer, MessageSender):
         self._result_options, self._blobs = result_options, blobs
         for opened_store in self.stores.values():
             opened_store.blob_url = blobs
-        self._bind_notices()
+        self._bind_notifications()
         self._read_names()
         self._bind_keys()
         if chosen is not None:
@@ -197,7 +197,7 @@ class App(FlowApp, NoticeApp, TaskDeclarer, MessageSender):
         self.control = Control(self._client)
         self.audit, self.secrets = Audit(self._client), Secrets(self._client)
         self.limits = Limits(self._client)
-        self._bind_notices()
+        self._bind_notifications()
 
     @property
     def store(self) -> Store:
@@ -286,6 +286,9 @@ class App(FlowApp, NoticeApp, TaskDeclarer, MessageSender):
         if declared.options.store is not None:
             self._client.placement.live_name(declared.options.store)
         self._client.hooks.check(declared)
+        # Without any channel yet, ``configure`` may add them; a worker checks again.
+        if self._client.delivery.sends:
+            self._check_channels(declared)
         self.registry.add(declared)
 
     def include(self, *sources: TaskGroup | BoundTask[Any, Any, Any] | ModuleType | str) -> None:
@@ -357,12 +360,13 @@ class App(FlowApp, NoticeApp, TaskDeclarer, MessageSender):
 
         ``execute(job)`` returns the context manager of one execution. It is entered where the task's code runs: in the
         same thread, coroutine or child process, with the same context variables. Its ``__exit__`` receives the
-        exception that the task raises. A synchronous context manager can wrap functions and coroutines; an async one
-        can wrap only coroutines.
+        exception that the task raises. Synchronous and async context managers wrap functions and coroutines alike. An
+        async one costs more around a function, because it gets an event loop of its own there, which runs while the context
+        is entered and exited.
 
         ``enqueue(step)`` returns the context manager of one enqueue; ``step.headers`` are added to each of its jobs.
         """
-        self._client.hooks.add_managers(execute, enqueue, iter(self.registry))
+        self._client.hooks.add_managers(execute, enqueue)
 
     # Schedules -------------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from tidemill.delivery.settings import DeliverySettings, read_delivery
 from tidemill.domain.durations import Duration
 from tidemill.domain.job import LEVELS
 from tidemill.domain.limits import Rule
-from tidemill.domain.notices import NoticeRule
+from tidemill.domain.notifications import NotificationRule
 from tidemill.domain.payload import DEFAULT_ARGS_LIMIT, DEFAULT_MAX, DEFAULT_RESULT_LIMIT, PayloadLimits
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.retention_settings import Retention, read_retention
@@ -58,7 +58,7 @@ class AppKeywords(TypedDict, total=False):
     result_limit: int
     migrate: bool
     name: str | None
-    notices: Sequence[NoticeRule]
+    notifications: Sequence[NotificationRule]
     notify: Mapping[str, str]
     outgoing_networks: Sequence[str]
     owners: Mapping[str, str]

@@ -118,7 +118,7 @@ def test_invalid_durable_subscriptions_are_refused() -> None:
     with pytest.raises(BadSettings, match="has a handler already"):
         app.on("job.finished", repr, durable="a")
     with pytest.raises(BadSettings, match="does not begin with"):
-        app.on("job.finished", print, durable="notices/x")
+        app.on("job.finished", print, durable="notifications/x")
     with pytest.raises(BadSettings, match="omit everywhere"):
         app.on("job.finished", print, durable="b", everywhere=True)
     app.close()

@@ -135,28 +135,57 @@ def test_a_context_manager_sees_the_same_in_a_tick(harness: Harness) -> None:
     assert sorted(recorder.seen) == sorted(EXPECTED["plain"] + EXPECTED["coroutine"])
 
 
-def test_an_async_context_manager_wraps_coroutines(harness: Harness) -> None:
-    seen: list[str] = []
+class AsyncRecorder(Recorder):
+    """An async context manager factory that records the same."""
+
+    def __call__(self, job: JobRow) -> Any:  # type: ignore[override]
+        return self.enter(job)
 
     @asynccontextmanager
-    async def span(job: JobRow) -> AsyncIterator[None]:
+    async def enter(self, job: JobRow) -> AsyncIterator[None]:
         await asyncio.sleep(0)
-        seen.append("begins")
-        token = note.set("set by async")
-        yield
-        note.reset(token)
+        with super().__call__(job):
+            yield
         await asyncio.sleep(0)
-        seen.append("ends")
 
-    @harness.app.task
-    async def work() -> str:
-        seen.append("runs")
-        return note.get()
 
-    harness.app.around(execute=span)
+@pytest.mark.parametrize("task", list(EXPECTED))
+def test_an_async_context_manager_sees_the_same_in_a_worker(harness: Harness, task: str) -> None:
+    recorder, ran = AsyncRecorder(), dict[str, int]()
+    harness.app.around(execute=recorder)
+    enqueue = declare_tasks(harness.app, recorder.seen, ran)[task]
     with harness.worker():
-        assert work.enqueue().result(PATIENCE) == "set by async"
-    assert seen == ["begins", "runs", "ends"]
+        job = enqueue()
+        if task.endswith("fails"):
+            with pytest.raises(JobFailed):
+                job.result(PATIENCE)
+        else:
+            assert job.result(PATIENCE) == f"set for {task}"
+            assert recorder.threads[task] == ran[task]
+    assert recorder.seen == EXPECTED[task]
+
+
+def test_an_async_context_manager_around_a_function_works_beside_a_running_loop_and_passes_signals() -> None:
+    with App("memory://", clock=ManualClock()) as app:
+        recorder, inner = AsyncRecorder(), Recorder()
+        app.around(execute=recorder)
+        app.around(execute=inner)
+
+        @app.task
+        def work() -> None:
+            assert note.get() == "set for work"
+            asyncio.run(asyncio.sleep(0))
+            raise Retry(reason="later")
+
+        job = work.enqueue()
+        app.testing().drain()
+        assert recorder.seen == inner.seen == ["work begins", "work raised Retry"]
+        assert job.refresh().status == "scheduled"
+
+        async def beside_a_loop() -> object:
+            return app.hooks.execute(lambda: HookStep("execute", "work", "default"), job._row, note.get)
+
+        assert asyncio.run(beside_a_loop()) == "set for work"
 
 
 def test_hooks_nest_in_the_order_they_were_added() -> None:
@@ -267,23 +296,6 @@ def test_a_plain_middleware_and_a_coroutine_task_are_refused_in_either_order() -
         with pytest.raises(BadSettings, match="plain_middleware is a plain function"):
             app.middleware(plain_middleware)
         app.middleware(plain_middleware, only="enqueue")
-
-
-def test_an_async_context_manager_and_a_plain_task_are_refused_in_either_order() -> None:
-    @asynccontextmanager
-    async def span(job: JobRow) -> AsyncIterator[None]:
-        yield
-
-    def work() -> None: ...
-
-    with App("memory://") as app:
-        app.around(execute=span)
-        with pytest.raises(BadSettings, match="span is an async context manager and cannot wrap work"):
-            app.task(work)
-    with App("memory://") as app:
-        app.task(work)
-        with pytest.raises(BadSettings, match="span is an async context manager and cannot wrap work"):
-            app.around(execute=span)
 
 
 def test_an_object_that_is_not_a_context_manager_is_refused() -> None:

@@ -129,6 +129,59 @@ def test_each_executor_logs_one_warning_and_one_error_with_the_ids(tmp_path: Pat
     assert "Traceback" in line["message"]
 
 
+STRUCTLOG = """
+import structlog
+
+handler = logging.StreamHandler()
+handler.setFormatter(
+    structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[structlog.stdlib.ExtraAdder(), structlog.stdlib.add_log_level, structlog.stdlib.add_logger_name],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, structlog.processors.JSONRenderer(default=str)],
+    )
+)
+logging.basicConfig(level=logging.INFO, handlers=[handler])
+
+if __name__ == "__main__":
+    import logged
+
+    with logged.app.worker(children=1):
+        for task in (logged.in_thread, logged.on_loop, logged.in_process):
+            try:
+                task.enqueue().result(60)
+            except Exception:
+                pass
+"""
+
+
+@pytest.mark.long
+def test_an_embedded_worker_with_structlog_logs_the_same(tmp_path: Path) -> None:
+    program = PROGRAM.format(url=f"sqlite:///{tmp_path}/jobs.db") + STRUCTLOG
+    (tmp_path / "logged.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "logged.py"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        check=True,
+    )
+    records: list[dict[str, Any]] = [json.loads(line) for line in done.stderr.splitlines()]
+    failed = [record for record in records if record["logger"] == "tidemill.jobs"]
+    assert Counter((record["task"], record["level"]) for record in failed) == {
+        (task, level): 1 for task in TASKS for level in ("warning", "error")
+    }
+    assert all("Traceback" in record["event"] and record["job_id"] in record["event"] for record in failed)
+    own = [record for record in records if record["logger"] == "shop"]
+    assert Counter((record["task"], record["attempt"]) for record in own) == {
+        (task, attempt): 1 for task in TASKS for attempt in (1, 2)
+    }
+    found = search(tmp_path, "the bank is away", "--level", "warning")
+    assert Counter((line["task"], line["level"]) for line in found) == {
+        (task, level): 1 for task in TASKS for level in ("warning", "error")
+    }
+
+
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     monkeypatch.syspath_prepend(tmp_path)

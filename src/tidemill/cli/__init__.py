@@ -49,7 +49,7 @@ SECTIONS = {
         "top": "Show live counts, queues and workers.",
         "stats": "Show counts, queues, limits and workers, or one report.",
         "alerts": "List and acknowledge alerts.",
-        "notices": "List and send notices.",
+        "notify": "Test channels, send and list notifications.",
         "subscriptions": "List and remove subscriptions to events.",
         "doctor": "Check the installation and suggest fixes.",
         "check": "Check code that uses another job system.",

@@ -15,7 +15,7 @@ from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import duration
 from tidemill.cli.screen import Column, age, print_json, print_lines, print_table
 from tidemill.client.documents import alert_document
-from tidemill.client.notices import Alerts
+from tidemill.client.notifications import Alerts
 from tidemill.client.stats.api import StatsApi
 from tidemill.client.stats.reports import document
 from tidemill.domain.alert_history import StoredAlert

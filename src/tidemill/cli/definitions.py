@@ -114,9 +114,9 @@ def show(context: CommandContext, key: str, tenant: str | None) -> None:
 @own_tenant_option
 @with_context
 def notify(context: CommandContext, key: str, pairs: tuple[str, ...], tenant: str | None) -> None:
-    """Set the channels that receive notices about its jobs.
+    """Set the channels that receive notifications about its jobs.
 
-    Without channels, no notices are sent.
+    Without channels, no notifications are sent.
     """
     context.need_app("channels")
     chosen: dict[str, list[str]] = {}

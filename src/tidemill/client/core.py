@@ -77,7 +77,7 @@ class Client:
         logging: tuple[int | None, bool] = (None, False),
         delivery: DeliverySettings | None = None,
     ) -> None:
-        self.delivery = delivery or DeliverySettings()  #: channels, owners and rules of notices
+        self.delivery = delivery or DeliverySettings()  #: channels, owners and rules of notifications
         self.durable: dict[str, DurableHandler] = {}  #: handlers of durable subscriptions by name
         self.tenant = tenant
         self.limits = limits

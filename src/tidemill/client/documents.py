@@ -39,7 +39,7 @@ from tidemill.tasks.secret_values import masked_seals
 
 if TYPE_CHECKING:
     from tidemill.client.control import TenantState
-    from tidemill.client.notices import SentNotice
+    from tidemill.client.notifications import SentNotification
     from tidemill.client.subscriptions import SubscriptionStatus
     from tidemill.domain.alert_history import StoredAlert
 
@@ -478,9 +478,9 @@ def alert_document(alert: StoredAlert) -> dict[str, Any]:
     return {**_plain_fields(asdict(alert)), "open": alert.is_open}
 
 
-def notice_document(notice: SentNotice) -> dict[str, Any]:
-    """A notice."""
-    return _plain_fields(asdict(notice))
+def notification_document(notification: SentNotification) -> dict[str, Any]:
+    """A notification."""
+    return _plain_fields(asdict(notification))
 
 
 def subscription_document(subscription: SubscriptionStatus) -> dict[str, Any]:

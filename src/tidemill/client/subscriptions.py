@@ -107,7 +107,7 @@ class Subscriptions(StoreApi):
     def deliver(self) -> None:
         """Deliver the waiting events now, in this thread: for tests, scripts and hosts without a worker.
 
-        Handlers of this app's durable subscriptions are called, and notices are enqueued without waiting for more
+        Handlers of this app's durable subscriptions are called, and notifications are enqueued without waiting for more
         events. A subscription that another process is delivering is left to it.
         """
         perform_all(self._duties())

@@ -64,7 +64,7 @@ class _Instruments:
     def install(self, hooks: Hooks) -> None:
         """Add the context managers to the hooks of an app, once."""
         if self.execute not in hooks.execute_managers:
-            hooks.add_managers(self.execute, self.enqueue, iter(()))
+            hooks.add_managers(self.execute, self.enqueue)
             hooks.flushes.append(self.flush)
 
     def remove(self, hooks: Hooks) -> None:

@@ -79,7 +79,7 @@ def _install(hooks: Hooks) -> None:
     def execute(job: JobRow) -> Any:
         return _execution(hooks, job)
 
-    hooks.add_managers(execute, _enqueue, iter(()))
+    hooks.add_managers(execute, _enqueue)
     hooks.failures.append(_report)
     hooks.flushes.append(lambda seconds: sentry_sdk.flush(timeout=seconds))
 

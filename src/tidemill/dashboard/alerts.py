@@ -1,4 +1,4 @@
-"""The page of alerts with their history, and of notices."""
+"""The page of alerts with their history, and of notifications."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from tidemill.dashboard.alert_links import concern
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
+from tidemill.domain.alerts import Severity
 from tidemill.errors import AlertNotFound
 
 pages = PageRoutes()
@@ -17,23 +18,23 @@ _SHOWN = 100
 
 @pages.get("/alerts", role=Role.VIEWER, everywhere=True)
 async def alerts(request: PageRequest) -> Response:
-    """Show open alerts, recent ones, and notices."""
+    """Show open alerts, recent ones, and notifications."""
     is_operator = request.identity.role.allows(Role.OPERATOR)
-    opened, history, notices, subscriptions = await request.read(
+    opened, history, notifications, subscriptions = await request.read(
         lambda: (
             request.app.alerts.list(limit=_SHOWN),
             request.app.alerts.history(limit=_SHOWN),
-            request.app.notices.list(limit=_SHOWN) if is_operator else [],
+            request.app.notifications.list(limit=_SHOWN) if is_operator else [],
             request.app.subscriptions.list(),
         )
     )
     return request.render(
         "alerts.html",
-        opened=opened,
+        opened=sorted(opened, key=lambda alert: alert.severity != Severity.CRITICAL),
         concerns={alert.id: concern(alert) for alert in (*opened, *history)},
         history=[alert for alert in history if not alert.is_open],
-        notices=notices,
-        shows_notices=is_operator,
+        notifications=notifications,
+        shows_notifications=is_operator,
         subscriptions=subscriptions,
         at=request.now(),
     )

@@ -1,1 +1,1 @@
-"""Delivery of events, alerts and notices to handlers, people and other systems."""
+"""Delivery of events, alerts and notifications to handlers, people and other systems."""

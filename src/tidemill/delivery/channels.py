@@ -1,4 +1,4 @@
-"""Channels of notices: webhooks, mail, and the services that apprise supports."""
+"""Channels of notifications: webhooks, mail, and the services that apprise supports."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import hmac
 import importlib.util
 import json
 import smtplib
+import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import Any, ClassVar, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tidemill.delivery.outgoing_http import send
-from tidemill.domain.outgoing_addresses import Network, read_url
+from tidemill.domain.outgoing_addresses import Network, read_url, refuse_private
 from tidemill.errors import AddressRefused, BadSettings, PermanentError, Retry
 
 _SMTP_TIMEOUT = 20.0
@@ -29,7 +30,7 @@ _LATER = frozenset({408, 425, 429})
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A notice, ready to be sent. ``id`` stays the same when it is sent again."""
+    """A notification, ready to be sent. ``id`` stays the same when it is sent again."""
 
     id: str
     at: datetime
@@ -46,7 +47,7 @@ class Message:
         return f"{self.text}\n\n{self.link}" if self.link else self.text
 
 
-class NoticeChannel(Protocol):
+class NotificationChannel(Protocol):
     """A way to send messages. ``kind`` is shown in lists, because an address may contain a secret."""
 
     kind: ClassVar[str]
@@ -68,7 +69,7 @@ class WebhookChannel:
     def send(self, message: Message) -> str:
         """POST the message."""
         payload = {
-            "type": f"notice.{message.kind}",
+            "type": f"notification.{message.kind}",
             "timestamp": message.at.isoformat(),
             "data": message.data,
         }
@@ -86,7 +87,7 @@ class WebhookChannel:
             raise PermanentError(
                 f"the webhook answered {answer.status}; redirects are not followed, configure the final address"
             )
-        raise PermanentError(f"the webhook refused the notice with {answer.status}")
+        raise PermanentError(f"the webhook refused the notification with {answer.status}")
 
 
 def sign(secret: bytes, id: str, at: datetime, body: bytes) -> dict[str, str]:
@@ -190,22 +191,41 @@ class AppriseChannel:
 
     kind: ClassVar[str] = "apprise"
     url: str
+    networks: Sequence[Network] = ()
 
     def send(self, message: Message) -> str:
         """Send the message. The logger ``apprise`` has the reason of a failure."""
         import apprise
 
-        target = apprise.Apprise()
+        target = apprise.Apprise(asset=apprise.AppriseAsset(http_redirects=False))
         if not target.add(self.url):
             raise PermanentError("apprise cannot read the address of this channel; see its documentation")
+        for service in target:
+            self._refuse_private(service)
         if not target.notify(title=message.title, body=message.body):
-            raise ConnectionError("the service did not accept the notice; the logger apprise has the reason")
+            raise ConnectionError(
+                "the service did not accept the notification; the logger apprise has the reason"
+            )
         return "accepted"
+
+    def _refuse_private(self, service: Any) -> None:
+        """Refuse a service whose address names a private host. Most services have a fixed host, and none in the address."""
+        if not any("{host}" in str(template) for template in getattr(service, "templates", ())):
+            return
+        host = str(service.host)
+        try:
+            entries = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise ConnectionError(f"cannot resolve {host}: {error}") from error
+        try:
+            refuse_private(host, [str(address[0]) for *_, address in entries], self.networks)
+        except AddressRefused as error:
+            raise PermanentError(error.message) from error
 
 
 def read_channel(
     name: str, given: object, smtp: SmtpServer | None, networks: Sequence[Network]
-) -> NoticeChannel:
+) -> NotificationChannel:
     """Read one channel of ``App(notify=…)`` or one address of ``App(owners=…)``."""
     if not isinstance(given, str) or ":" not in given:
         raise BadSettings(
@@ -228,7 +248,7 @@ def read_channel(
         raise BadSettings(
             f"notify {name!r} needs apprise; install it: pip install 'tidemill[notify]'", channel=name
         )
-    return AppriseChannel(given)
+    return AppriseChannel(given, networks)
 
 
 def _secret(name: str, text: str) -> bytes:

@@ -8,7 +8,7 @@ from tidemill.domain.subscriptions import StoredSubscription
 from tidemill.errors import BadSettings
 from tidemill.tasks.events import Subscriber
 
-_RESERVED = ("notices/", "live/", "heartbeats")
+_RESERVED = ("notifications/", "live/", "heartbeats")
 
 
 class DurableHandler(NamedTuple):

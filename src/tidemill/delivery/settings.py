@@ -1,4 +1,4 @@
-"""Settings of an app about alerts and notices."""
+"""Settings of an app about alerts and notifications."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.delivery.alert_duty import EVERY
 from tidemill.domain.durations import read_duration
-from tidemill.domain.notices import DEFINITION, OWNER, QUESTION, NoticeRule
+from tidemill.domain.notifications import DEFINITION, OF_TASK, OWNER, PERMANENT, QUESTION, NotificationRule
 from tidemill.domain.outgoing_addresses import Network, read_networks
 from tidemill.errors import BadSettings
 
 if TYPE_CHECKING:
-    from tidemill.delivery.channels import NoticeChannel, SmtpServer
+    from tidemill.delivery.channels import NotificationChannel, SmtpServer
 
-_OWN = (OWNER, DEFINITION, QUESTION)
+_OWN = (OWNER, DEFINITION, OF_TASK, QUESTION)
+_OF_JOBS = ("completed", "failed", "dead_lettered", "cancelled", "review_needed", "asked")
 
 
 @dataclass(frozen=True, slots=True)
 class DeliverySettings:
     """Channels, owners and rules of an app."""
 
-    channels: Mapping[str, NoticeChannel] = field(default_factory=dict)
-    owners: Mapping[str, NoticeChannel] = field(default_factory=dict)
-    rules: tuple[NoticeRule, ...] = ()
+    channels: Mapping[str, NotificationChannel] = field(default_factory=dict)
+    owners: Mapping[str, NotificationChannel] = field(default_factory=dict)
+    rules: tuple[NotificationRule, ...] = ()
     url: str | None = None  #: of the dashboard, for links
     networks: tuple[Network, ...] = ()
     alerts_every: timedelta | None = EVERY  #: None: alerts are not evaluated in the background
@@ -35,52 +36,62 @@ class DeliverySettings:
         """Whether there is a recipient at all."""
         return bool(self.channels or self.owners)
 
-    def channel(self, name: str) -> NoticeChannel | None:
-        """The channel of a notice; ``owner:NAME`` is the address of an owner."""
+    def channel(self, name: str) -> NotificationChannel | None:
+        """The channel of a notification; ``owner:NAME`` is the address of an owner."""
         if name.startswith("owner:"):
             return self.owners.get(name.removeprefix("owner:"))
         return self.channels.get(name)
 
-    def all_rules(self) -> tuple[NoticeRule, ...]:
+    def has(self, name: str) -> bool:
+        """Whether there is a channel or an owner of this name."""
+        return name in self.channels or name in self.owners
+
+    def all_rules(self) -> tuple[NotificationRule, ...]:
         """The rules of the app, and those that need no rule: owners, definitions and questions."""
         if not self.sends:
             return ()
         rules = list(self.rules)
         targets = {target for rule in rules for target in rule.channels}
         if self.owners and OWNER not in targets:
-            rules.append(NoticeRule(OWNER, on=("failed", "dead_lettered"), name="owners"))
+            rules.append(NotificationRule(OWNER, on=PERMANENT, name="owners"))
         if DEFINITION not in targets:
-            kinds = ("completed", "failed", "dead_lettered", "cancelled", "review_needed", "asked")
-            rules.append(NoticeRule(DEFINITION, on=kinds, name=DEFINITIONS))
+            rules.append(NotificationRule(DEFINITION, on=_OF_JOBS, name=DEFINITIONS))
+        if OF_TASK not in targets:
+            rules.append(NotificationRule(OF_TASK, on=_OF_JOBS, name=TASKS))
         if QUESTION not in targets:
-            rules.append(NoticeRule(QUESTION, on="asked", every=0, name="questions"))
+            rules.append(NotificationRule(QUESTION, on="asked", every=0, name="questions"))
         return tuple(rules)
 
 
 DEFINITIONS = "definitions"
 """The name of the rule for the ``notifications`` of definitions."""
 
+TASKS = "tasks"
+"""The name of the rule for the channels of tasks (``notify``)."""
+
 
 def read_delivery(settings: Mapping[str, Any]) -> DeliverySettings:
-    """Validate the settings ``notify``, ``owners``, ``notices``, ``smtp``, ``dashboard_url``, ``alerts`` and ``outgoing_networks``."""
+    """Validate the settings ``notify``, ``owners``, ``notifications``, ``smtp``, ``dashboard_url``, ``alerts`` and ``outgoing_networks``."""
     networks = read_networks(settings.get("outgoing_networks") or ())
     smtp = settings.get("smtp")
     server = None if smtp is None else _smtp(smtp)
     channels = _channels("notify", settings.get("notify"), server, networks)
     owners = _channels("owners", settings.get("owners"), server, networks)
-    rules = tuple(settings.get("notices") or ())
+    rules = tuple(settings.get("notifications") or ())
     for rule in rules:
-        if not isinstance(rule, NoticeRule):
-            raise BadSettings(f"notices has {rule!r}; give NoticeRule('ops', on=['dead_lettered'])")
+        if not isinstance(rule, NotificationRule):
+            raise BadSettings(
+                f"notifications has {rule!r}; give NotificationRule('ops', on=['dead_lettered'])"
+            )
         unknown = [name for name in rule.channels if name not in _OWN and name not in channels]
         if unknown:
             raise BadSettings(
-                f"a notice rule sends to {unknown[0]!r}, which is no channel; App(notify=…) has "
+                f"a notification rule sends to {unknown[0]!r}, which is no channel; App(notify=…) has "
                 f"{', '.join(channels) or 'none'}"
             )
     names = [rule.name for rule in rules]
     if len(set(names)) < len(names):
-        raise BadSettings("two notice rules have the same name; give each a name=")
+        raise BadSettings("two notification rules have the same name; give each a name=")
     return DeliverySettings(
         channels,
         owners,
@@ -99,11 +110,11 @@ def _smtp(url: str) -> SmtpServer:
 
 def _channels(
     setting: str, given: Mapping[str, str] | None, smtp: SmtpServer | None, networks: Sequence[Network]
-) -> dict[str, NoticeChannel]:
-    channels: dict[str, NoticeChannel] = {}
+) -> dict[str, NotificationChannel]:
+    channels: dict[str, NotificationChannel] = {}
     if not given:
         return channels
-    # Few apps send notices, and these modules take long to import.
+    # Few apps send notifications, and these modules take long to import.
     from tidemill.delivery.channels import read_channel
 
     for name, address in given.items():

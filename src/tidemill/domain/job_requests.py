@@ -28,7 +28,7 @@ OPTIONS = (
 
 REFUSED = {
     "tier": "a job has no tier of its own; give it to an archive policy: App(retention=[ArchivePolicy(…, tier=…)])",
-    "notifications": "a job has none of its own; give them to its definition, or a rule to the app: App(notices=[NoticeRule(…)])",
+    "notifications": "a job has none of its own; give them to its definition, or a rule to the app: App(notifications=[NotificationRule(…)])",
 }
 """Options that older releases stored without any effect, and what to use instead. Stored values still load."""
 

@@ -1,4 +1,4 @@
-"""Quiet hours: the part of a day in which notices that are not critical wait."""
+"""Quiet hours: the part of a day in which notifications that are not critical wait."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ ENQUEUED, STARTED, FINISHED = "job.enqueued", "job.started", "job.finished"
 PUT_OFF, RECLAIMED, ASKED = "job.put_off", "job.reclaimed", "job.asked"
 
 OWN_TASKS = "tidemill."
-"""Prefix of Tidemill's own tasks, whose jobs record no events: a notice about a failed notice would never end."""
+"""Prefix of Tidemill's own tasks, whose jobs record no events: a notification about a failed notification would never end."""
 
 TOPIC = "events"
 """The wake-up topic of recorded events."""

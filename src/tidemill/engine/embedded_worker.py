@@ -349,7 +349,7 @@ class EmbeddedWorker:
         return Tick(stats.done - stats.handed_back, stats.errors)
 
     def _look_after(self, runner: Runner, ends: float) -> None:
-        """Perform the background duties once, and send the notices that they enqueue."""
+        """Perform the background duties once, and send the notifications that they enqueue."""
         background = self._make_background()
         if background is not None and ends > self._clock.monotonic():
             background.once()

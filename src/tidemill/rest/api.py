@@ -34,7 +34,7 @@ from tidemill.rest import (
     keys,
     limits,
     logs,
-    notices,
+    notifications,
     pauses,
     queues,
     schedules,
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 MODULES = (
     job_creation, job_bulk, tick, job_lookup, job_actions, job_streams, events, signals, hooks, flows, batches, tasks, definitions, schedules,
     queues, pauses, limits, tenants, workers,
-    logs, config, archive, archive_changes, audit, keys, access, sessions, notices, stats, stores, health, api_docs,
+    logs, config, archive, archive_changes, audit, keys, access, sessions, notifications, stats, stores, health, api_docs,
 )  # fmt: skip
 """The route modules. Modules with literal paths precede those with a placeholder in the same place."""
 

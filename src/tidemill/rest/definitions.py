@@ -44,7 +44,7 @@ class ContentBody(OptionsBody):
     )
     notifications: dict[str, list[Name]] | None = Field(
         None,
-        description="The channels that receive notices about its jobs, by kind of event.",
+        description="The channels that receive notifications about its jobs, by kind of event.",
         examples=[{"failed": ["ops"]}],
     )
     max_concurrent: int | None = Field(

@@ -6,10 +6,13 @@ Context managers (``app.around``) observe: they are entered where the user's cod
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, ExitStack
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -109,9 +112,7 @@ class Hooks:
         if only != "execute":
             self.enqueue_middleware.append(middleware)
 
-    def add_managers(
-        self, execute: ExecuteManager | None, enqueue: EnqueueManager | None, tasks: Iterator[Declared]
-    ) -> None:
+    def add_managers(self, execute: ExecuteManager | None, enqueue: EnqueueManager | None) -> None:
         """Add context managers; the first one added is outermost."""
         if execute is None and enqueue is None:
             raise BadSettings("app.around needs execute=, enqueue= or both")
@@ -121,8 +122,6 @@ class Hooks:
         if enqueue is not None and _is_async_only(enqueue):
             raise BadSettings("enqueue takes a synchronous context manager; it wraps aenqueue too")
         if execute is not None:
-            for task in tasks:
-                _check_manager(execute, task)
             self.execute_managers.append(execute)
             self.on_execute = True
         if enqueue is not None:
@@ -138,8 +137,6 @@ class Hooks:
         """Refuse a task that one of the hooks cannot wrap."""
         for middleware in self.execute_middleware:
             _check_middleware(middleware, task)
-        for manager in self.execute_managers:
-            _check_manager(manager, task)
 
     @property
     def on_enqueue(self) -> bool:
@@ -263,15 +260,53 @@ def check_same(step: HookStep, jobs: Sequence[NewJob]) -> None:
 
 
 def _inside(managers: Sequence[ExecuteManager], job: JobRow, act: Callable[[], Any]) -> Any:
-    # If a context manager suppresses the exception, the result is None.
-    if len(managers) == 1:  # avoids the cost of a stack
-        with managers[0](job):  # type: ignore[union-attr]  # async-only ones are refused at declaration
-            return act()
-    else:
-        with ExitStack() as stack:
-            for manager in managers:
-                stack.enter_context(manager(job))  # type: ignore[arg-type]
-            return act()
+    if not managers:
+        return act()
+    entered = managers[0](job)
+    if not hasattr(entered, "__enter__"):
+        return _inside_async(entered, lambda: _inside(managers[1:], job, act))
+    with entered:
+        return act() if len(managers) == 1 else _inside(managers[1:], job, act)
+    return None  # the context manager has suppressed the exception
+
+
+def _inside_async(manager: AbstractAsyncContextManager[Any], act: Callable[[], Any]) -> Any:
+    """Run a plain function inside an async context manager, on an event loop that runs only to enter and to exit it.
+
+    The function runs in the context of the manager, and may start an event loop itself.
+    """
+
+    async def enter() -> None:
+        await manager.__aenter__()
+
+    async def leave(error: BaseException | None) -> bool | None:
+        raised = (None, None, None) if error is None else (type(error), error, error.__traceback__)
+        return await manager.__aexit__(*raised)
+
+    context = copy_context()
+    with ExitStack() as stack:
+        run = _own_loop(stack)
+        run(enter(), context=context)
+        try:
+            value = context.run(act)
+        except BaseException as error:
+            if run(leave(error), context=context):
+                return None
+            raise
+        run(leave(None), context=context)
+        return value
+
+
+def _own_loop(stack: ExitStack) -> Callable[..., Any]:
+    """Return the ``run`` of a new event loop; it is on another thread if this one runs a loop already."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return stack.enter_context(asyncio.Runner()).run
+    pool = stack.enter_context(ThreadPoolExecutor(1))
+    runner = pool.submit(asyncio.Runner).result()
+    stack.callback(lambda: pool.submit(runner.close).result())
+    return lambda coroutine, *, context: pool.submit(runner.run, coroutine, context=context).result()
 
 
 async def _ainside(managers: Sequence[ExecuteManager], job: JobRow, act: Callable[[], Awaitable[Any]]) -> Any:
@@ -291,15 +326,6 @@ def _check_middleware(middleware: Middleware, task: Declared) -> None:
             f"middleware {_name(middleware)} is a plain function and cannot wrap the execution of {task.name}, which is a"
             " coroutine: it would return before the task begins. Use app.around(execute=...) to wrap executions,"
             " @app.middleware(only='enqueue') to change jobs, or make the middleware a coroutine function.",
-            task=task.name,
-        )
-
-
-def _check_manager(manager: ExecuteManager, task: Declared) -> None:
-    if not task.is_async and _is_async_only(manager):
-        raise BadSettings(
-            f"app.around: {_name(manager)} is an async context manager and cannot wrap {task.name}, which is a plain function;"
-            " use a synchronous context manager, which wraps both, or one that has both protocols",
             task=task.name,
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, TypedDict
 
@@ -18,6 +18,7 @@ from tidemill.domain.job import (
     LOWEST_PRIORITY,
     Execution,
 )
+from tidemill.domain.notifications import PERMANENT, read_channels
 from tidemill.domain.payload import CEILING, DEFAULT_MAX, DEFAULT_RESULT_LIMIT, check_max
 from tidemill.domain.record import Record, read_record
 from tidemill.domain.retry import DEFAULT_RETRY, NoRetry, RetryPolicy, preset
@@ -99,6 +100,7 @@ class TaskOptions:
     resumes: int | None = None  #: the oldest version whose jobs this code resumes; others go to review
     steps: StepPolicy = "warn"  #: how to treat a recorded step that is called in another way
     environment: str | None = None  #: the only environment whose apps enqueue and run it; None: any
+    notify: Mapping[str, Sequence[str]] = field(default_factory=dict)  #: channels by kind of event
 
     def __post_init__(self) -> None:
         check_name("task", self.name)
@@ -242,6 +244,7 @@ class TaskKeywords(TypedDict, total=False):
     resumes: int | None
     steps: StepPolicy
     environment: str | None
+    notify: Mapping[str, str | Sequence[str]] | Sequence[str] | str
 
 
 def read_options(name: str, given: Mapping[str, Any]) -> TaskOptions:
@@ -270,6 +273,8 @@ def read_options(name: str, given: Mapping[str, Any]) -> TaskOptions:
         values["orphans"] = _orphans(name, values["orphans"])
     if "record" in values:
         values["record"] = read_record(values["record"])
+    if "notify" in values:
+        values["notify"] = _notify(name, values["notify"])
     unknown = sorted(set(values) - set(TaskOptions.__dataclass_fields__))
     if unknown:
         known = ", ".join(sorted({*TaskOptions.__dataclass_fields__, "max_retries"} - {"name"}))
@@ -296,6 +301,16 @@ def read_retry(given: RetryPolicy | str | int | None) -> RetryPolicy:
             raise BadSettings(
                 f"retry is {given!r}; give a policy such as Exponential(), a preset's name, or None"
             )
+
+
+def _notify(task: str, given: Any) -> Mapping[str, Sequence[str]]:
+    """Read the channels of a task: by kind of event, or of its permanent failures."""
+    if isinstance(given, str | list | tuple):
+        given = dict.fromkeys(PERMANENT, given)
+    try:
+        return read_channels(f"task {task}: notify", given)
+    except BadSettings as error:
+        raise BadSettings(error.message, option="notify") from None
 
 
 def _orphans(task: str, given: Any) -> OrphanRule:

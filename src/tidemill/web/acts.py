@@ -162,9 +162,9 @@ GET    /api/stats/health                 stats.read
 GET    /api/alerts                       metrics.read
 GET    /api/alerts/history               metrics.read
 POST   /api/alerts/{id}/acknowledge      alerts.acknowledge
-GET    /api/notices                      notices.read
-POST   /api/notices                      notices.send
-GET    /api/channels                     notices.read
+GET    /api/notifications                notifications.read
+POST   /api/notifications                notifications.send
+GET    /api/channels                     notifications.read
 GET    /api/subscriptions                metrics.read
 DELETE /api/subscriptions/{name}         subscriptions.remove
 GET    /metrics                          metrics.read

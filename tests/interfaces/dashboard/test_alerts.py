@@ -1,4 +1,4 @@
-"""The page of alerts and notices."""
+"""The page of alerts and notifications."""
 
 from __future__ import annotations
 
@@ -22,6 +22,18 @@ def test_an_alert_is_shown_and_acknowledged_once(shop: House) -> None:
     assert "No open alerts" in person.open("/alerts")
     gone = person.post(f"/alerts/{alert.id}/acknowledge")
     assert gone.status_code == 303
+
+
+def test_critical_alerts_come_first(shop: House) -> None:
+    shop.app.store.open_alerts(
+        [
+            NewAlert(new_id(), "failure_rate", "", "critical", "most jobs fail", 1, 0.1),
+            NewAlert(new_id(), "queue_depth", "mail", "warning", "200 jobs wait", 200, 100),
+        ]
+    )
+    page = shop.person("operator", "*").open("/alerts")
+    assert page.index("most jobs fail") < page.index("200 jobs wait")
+    assert '<span class="badge s-gone">' in page
 
 
 def test_the_page_belongs_to_people_of_all_tenants(shop: House) -> None:

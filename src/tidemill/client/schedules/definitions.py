@@ -27,14 +27,14 @@ from tidemill.client.schedules.schedule import (
     taken_error,
     task_data_of,
 )
-from tidemill.delivery.notice_duty import KEPT, definition_subscription
+from tidemill.delivery.notification_duty import KEPT, definition_subscription
 from tidemill.domain.bounds import check_text, text_flaw
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Enqueued, NewJob
 from tidemill.domain.job_requests import request
 from tidemill.domain.limits import LimitKind, Rule
 from tidemill.domain.masks import HIDDEN
-from tidemill.domain.notices import read_notifications
+from tidemill.domain.notifications import read_channels
 from tidemill.domain.schedule_fires import definition_limit, limited, refuses
 from tidemill.domain.schedules import Definition, DefinitionVersion
 from tidemill.errors import BadArguments, BadSchedule, BadSettings, DefinitionExists, DefinitionNotFound
@@ -84,7 +84,7 @@ class Definitions(TenantApi):
         ``on_busy`` decides about a job above that limit. ``"queue"`` makes it wait; ``"refuse"``, for
         ``max_concurrent=1``, refuses a second job until the first one has ended.
 
-        ``notifications`` names the channels that receive notices about its jobs: ``{"failed": ["ops"]}``. ``owner`` is a person
+        ``notifications`` names the channels that receive notifications about its jobs: ``{"failed": ["ops"]}``. ``owner`` is a person
         or team of ``App(owners=…)``, who is notified of permanent failures.
 
         A new definition is stored where the jobs of its task go, or in ``store``.
@@ -137,7 +137,7 @@ class Definitions(TenantApi):
 
     def _check_notifications(self, given: Mapping[str, Any]) -> dict[str, Sequence[str]]:
         try:
-            found = read_notifications(given)
+            found = read_channels("notifications", given)
         except BadSettings as error:
             raise BadSchedule(error.message, field="notifications") from None
         settings = self._client.delivery

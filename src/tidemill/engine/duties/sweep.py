@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from tidemill.delivery.notice_duty import drop_expired
+from tidemill.delivery.notification_duty import drop_expired
 from tidemill.domain.limits import memory_of
 from tidemill.engine.duty import Done, Duty
 from tidemill.stores.base import Store

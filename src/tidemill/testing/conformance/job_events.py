@@ -126,7 +126,7 @@ class RecordedEventLaws:
 
     def test_jobs_of_tidemill_itself_are_not_recorded(self, store: Store) -> None:
         subscribe(store, "*")
-        assert store.append_events([NewEvent("job.finished", new_id(), "tidemill.notice")], now=T0) == 0
+        assert store.append_events([NewEvent("job.finished", new_id(), "tidemill.notification")], now=T0) == 0
 
     def test_an_event_is_rolled_back_with_its_change(self, store: Store) -> None:
         subscribe(store, "job.finished")

@@ -1,4 +1,4 @@
-"""Alerts with their history, notices and subscriptions over HTTP."""
+"""Alerts with their history, notifications and subscriptions over HTTP."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from tests.interfaces.rest.kit import Site, problem
 from tidemill.domain.alert_history import NewAlert
 from tidemill.domain.subscriptions import NewEvent, StoredSubscription
 from tidemill.ids import new_id
-from tidemill.rest.notices import AlertDocument, ChannelDocument, NoticeDocument, SubscriptionDocument
+from tidemill.rest.notifications import (
+    AlertDocument,
+    ChannelDocument,
+    NotificationDocument,
+    SubscriptionDocument,
+)
 
 ALL = "*"
 
@@ -31,12 +36,12 @@ def test_an_alert_is_listed_and_acknowledged(alone: Site) -> None:
     )
 
 
-def test_notices_and_channels_are_listed(alone: Site) -> None:
-    assert alone.get("/api/notices", role="operator", tenant=ALL)["items"] == []
+def test_notifications_and_channels_are_listed(alone: Site) -> None:
+    assert alone.get("/api/notifications", role="operator", tenant=ALL)["items"] == []
     assert alone.get("/api/channels", role="operator", tenant=ALL)["items"] == []
     body = {"channel": "ops", "title": "hello"}
-    problem(alone.call("POST", "/api/notices", body, role="admin", tenant=ALL), 422, "bad_settings")
-    assert {"channel", "title", "status"} <= set(NoticeDocument.model_fields)
+    problem(alone.call("POST", "/api/notifications", body, role="admin", tenant=ALL), 422, "bad_settings")
+    assert {"channel", "title", "status"} <= set(NotificationDocument.model_fields)
     assert set(ChannelDocument.model_fields) == {"name", "kind"}
 
 

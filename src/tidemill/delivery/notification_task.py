@@ -1,4 +1,4 @@
-"""The task that sends one notice."""
+"""The task that sends one notification."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class HasDelivery(Protocol):
     clock: Clock
 
 
-def notice_sender(client: HasDelivery) -> Callable[..., str]:
-    """Return the function that sends a notice through the channels of an app."""
+def notification_sender(client: HasDelivery) -> Callable[..., str]:
+    """Return the function that sends a notification through the channels of an app."""
 
-    def notice(
+    def notification(
         channel: str,
         kind: str,
         title: str,
@@ -33,7 +33,7 @@ def notice_sender(client: HasDelivery) -> Callable[..., str]:
         link: str | None = None,
         to: str | None = None,
     ) -> str:
-        """Send a notice, and return the answer of its receiver."""
+        """Send a notification, and return the answer of its receiver."""
         target = client.delivery.channel(channel)
         if target is None:
             raise PermanentError(f"this worker has no channel {channel!r}; configure it with App(notify=…)")
@@ -49,4 +49,4 @@ def notice_sender(client: HasDelivery) -> Callable[..., str]:
         id = "" if job is None else job.job_id.hex
         return target.send(Message(f"msg_{id}", client.clock.now(), kind, title, text, link, to, data))
 
-    return notice
+    return notification

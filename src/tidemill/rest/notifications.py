@@ -1,4 +1,4 @@
-"""Alerts with their history, notices, and subscriptions to events."""
+"""Alerts with their history, notifications, and subscriptions to events."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from uuid import UUID
 from pydantic import Field
 from starlette.responses import Response
 
-from tidemill.client.documents import alert_document, notice_document, subscription_document
+from tidemill.client.documents import alert_document, notification_document, subscription_document
 from tidemill.domain.access import Role
 from tidemill.rest.api_request import ApiRequest
 from tidemill.rest.models import BodyModel, Document, Instant, Items, Limit, Name, QueryModel, Words
 from tidemill.rest.routes import Routes
 
-routes = Routes("notices")
+routes = Routes("notifications")
 
 
 class AlertsQuery(QueryModel):
@@ -44,16 +44,16 @@ class AlertDocument(Document):
     open: bool
 
 
-class NoticesQuery(QueryModel):
-    """Filter of notices."""
+class NotificationsQuery(QueryModel):
+    """Filter of notifications."""
 
-    status: str | None = Field(None, max_length=50, description="The status of the notice's job.")
+    status: str | None = Field(None, max_length=50, description="The status of the notification's job.")
     channel: Name | None = None
     limit: Limit = 100
 
 
-class NoticeDocument(Document):
-    """A notice with its recipient and its outcome."""
+class NotificationDocument(Document):
+    """A notification with its recipient and its outcome."""
 
     id: UUID = Field(description="The id of the job that sends it.")
     channel: str
@@ -73,7 +73,7 @@ class NoticeDocument(Document):
     error: str | None
 
 
-class NoticeBody(BodyModel):
+class NotificationBody(BodyModel):
     """A message to send."""
 
     channel: Name
@@ -123,37 +123,45 @@ async def acknowledge_alert(request: ApiRequest) -> Response:
 
 
 @routes.get(
-    "/api/notices", role=Role.OPERATOR, query=NoticesQuery, answer=Items[NoticeDocument], everywhere=True
+    "/api/notifications",
+    role=Role.OPERATOR,
+    query=NotificationsQuery,
+    answer=Items[NotificationDocument],
+    everywhere=True,
 )
-async def list_notices(request: ApiRequest) -> Response:
-    """List notices with their recipients, the newest first."""
-    query: NoticesQuery = request.query
-    notices = await request.read(
-        request.app.notices.list, status=query.status, channel=query.channel, limit=query.limit
+async def list_notifications(request: ApiRequest) -> Response:
+    """List notifications with their recipients, the newest first."""
+    query: NotificationsQuery = request.query
+    notifications = await request.read(
+        request.app.notifications.list, status=query.status, channel=query.channel, limit=query.limit
     )
-    return request.page([notice_document(notice) for notice in notices])
+    return request.page([notification_document(notification) for notification in notifications])
 
 
 @routes.post(
-    "/api/notices",
+    "/api/notifications",
     role=Role.ADMIN,
-    body=NoticeBody,
-    answer=Items[NoticeDocument],
+    body=NotificationBody,
+    answer=Items[NotificationDocument],
     everywhere=True,
     status=202,
 )
-async def send_notice(request: ApiRequest) -> Response:
+async def send_notification(request: ApiRequest) -> Response:
     """Send a message through a channel, for example to test it."""
-    body: NoticeBody = request.body
-    job = await request.act(request.app.notices.send, body.channel, body.title, body.text, link=body.link)
-    notices = await request.read(request.app.notices.list, limit=100)
-    return request.page([notice_document(notice) for notice in notices if notice.id == job.id])
+    body: NotificationBody = request.body
+    job = await request.act(
+        request.app.notifications.send, body.channel, body.title, body.text, link=body.link
+    )
+    notifications = await request.read(request.app.notifications.list, limit=100)
+    return request.page(
+        [notification_document(notification) for notification in notifications if notification.id == job.id]
+    )
 
 
 @routes.get("/api/channels", role=Role.OPERATOR, answer=Items[ChannelDocument], everywhere=True)
 async def list_channels(request: ApiRequest) -> Response:
-    """List the channels and owners of notices."""
-    channels = await request.read(request.app.notices.channels)
+    """List the channels and owners of notifications."""
+    channels = await request.read(request.app.notifications.channels)
     return request.page([channel._asdict() for channel in channels])
 
 

@@ -1,4 +1,4 @@
-"""Rules of notices: which events are sent to whom, and in which words."""
+"""Rules of notifications: which events are sent to whom, and in which words."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from tidemill.domain.quiet_hours import QuietHours, read_quiet_hours
 from tidemill.domain.subscriptions import ASKED, FINISHED, PUT_OFF, StoredEvent, StoredSubscription
 from tidemill.errors import BadSettings
 
-SUBSCRIPTION = "notices/"
+SUBSCRIPTION = "notifications/"
 """Prefix of the subscriptions of rules."""
 
-OWNER, DEFINITION, QUESTION = "@owner", "@definition", "@question"
-"""Recipients that depend on the event: the owner of its job, its definition's ``notifications``, the people it asks."""
+OWNER, DEFINITION, OF_TASK, QUESTION = "@owner", "@definition", "@task", "@question"
+"""Recipients that depend on the event: the owner of its job, its definition's ``notifications``, its task's ``notify``, the people it asks."""
 
-TASK, QUEUE = "tidemill.notice", "tidemill.notices"
-"""The task and the queue of notices."""
+PERMANENT = ("failed", "dead_lettered")
+"""The kinds of permanent failures."""
+
+TASK, QUEUE = "tidemill.notification", "tidemill.notifications"
+"""The task and the queue of notifications."""
 
 _STATES: Mapping[str, tuple[str, ...]] = {
     "completed": ("completed",),
@@ -36,7 +39,7 @@ KINDS = (*_STATES, "review_needed", "asked", *_ALERTS)
 """The kinds of events that a rule may name."""
 
 _LATE = "schedule_late"
-_SHOWN = 20  # items that a notice lists
+_SHOWN = 20  # items that a notification lists
 _SEVERITIES = frozenset({"warning", "critical"})
 _WORDS = {
     "completed": ("completed", "completed"),
@@ -49,12 +52,12 @@ _WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class NoticeRule:
-    """Which events are sent to a channel: ``NoticeRule("ops", on=["dead_lettered", "alert"])``.
+class NotificationRule:
+    """Which events are sent to a channel: ``NotificationRule("ops", on=["dead_lettered", "alert"])``.
 
     ``to`` names a channel of ``App(notify=…)``, or several. ``on`` lists the kinds of events. ``tasks``, ``tenants``,
     ``owners`` and ``alerts`` (codes) restrict the rule; they are patterns like file names. Events within ``every`` are
-    sent as one notice. During ``quiet`` hours notices wait, except those of critical alerts. ``title`` and ``text``
+    sent as one notification. During ``quiet`` hours notifications wait, except those of critical alerts. ``title`` and ``text``
     are templates such as ``"$count jobs of $task failed"``.
     """
 
@@ -83,7 +86,7 @@ class NoticeRule:
         unknown = [kind for kind in self.kinds if kind not in KINDS]
         if unknown or not self.kinds or not self.channels:
             raise BadSettings(
-                f"a notice rule is on {unknown[0] if unknown else 'nothing'!r}; "
+                f"a notification rule is on {unknown[0] if unknown else 'nothing'!r}; "
                 f"expected channels, and one or more of {', '.join(KINDS)}"
             )
         object.__setattr__(self, "window", read_duration("every", self.every))
@@ -133,12 +136,13 @@ class EventContext(NamedTuple):
 
     owner: str | None = None
     definition: str | None = None
-    notifications: Mapping[str, Sequence[str]] = {}
+    notifications: Mapping[str, Sequence[str]] = {}  #: of the definition
+    notify: Mapping[str, Sequence[str]] = {}  #: of the task
     asked: tuple[str, ...] = ()  #: the people whom the job asks
     question: str | None = None
 
 
-class Notice(NamedTuple):
+class Notification(NamedTuple):
     """A message to one recipient about one or several events, as the arguments of its job."""
 
     channel: str
@@ -152,7 +156,7 @@ class Notice(NamedTuple):
 
 
 def kind_of(event: StoredEvent) -> str | None:
-    """The kind of an event in rules; None for one that is no notice.
+    """The kind of an event in rules; None for one that is no notification.
 
     >>> from datetime import UTC, datetime
     >>> at = datetime(2026, 1, 1, tzinfo=UTC)
@@ -168,7 +172,7 @@ def kind_of(event: StoredEvent) -> str | None:
     return next((kind for kind, states in _STATES.items() if event.state in states), None)
 
 
-def fits(rule: NoticeRule, event: StoredEvent, context: EventContext) -> bool:
+def fits(rule: NotificationRule, event: StoredEvent, context: EventContext) -> bool:
     """Whether a rule sends this event."""
     kind = kind_of(event)
     if kind == "alert":
@@ -184,7 +188,7 @@ def fits(rule: NoticeRule, event: StoredEvent, context: EventContext) -> bool:
 
 
 def recipients(
-    rule: NoticeRule, event: StoredEvent, context: EventContext, owners: Iterable[str]
+    rule: NotificationRule, event: StoredEvent, context: EventContext, owners: Iterable[str]
 ) -> list[str]:
     """The channels to which a rule sends an event. ``owner:NAME`` is the address of an owner."""
     owner_names = set(owners)
@@ -192,8 +196,9 @@ def recipients(
     for target in rule.channels:
         if target == OWNER:
             targets += [f"owner:{context.owner}"] if context.owner in owner_names else []
-        elif target == DEFINITION:
-            names = context.notifications.get(kind_of(event) or "", ())
+        elif target in (DEFINITION, OF_TASK):
+            chosen = context.notifications if target == DEFINITION else context.notify
+            names = chosen.get(kind_of(event) or "", ())
             targets += [f"owner:{name}" if name in owner_names else name for name in names]
         elif target == QUESTION:
             targets += [f"owner:{name}" if name in owner_names else name for name in context.asked]
@@ -208,15 +213,15 @@ def is_urgent(event: StoredEvent) -> bool:
 
 
 def collapse(
-    rule: NoticeRule, events: Sequence[tuple[StoredEvent, EventContext, Sequence[str]]], url: str | None
-) -> list[Notice]:
-    """One notice for each recipient and kind of event, in the order of the events."""
+    rule: NotificationRule, events: Sequence[tuple[StoredEvent, EventContext, Sequence[str]]], url: str | None
+) -> list[Notification]:
+    """One notification for each recipient and kind of event, in the order of the events."""
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for event, context, channels in events:
         kind = kind_of(event) or ""
         for channel in channels:
             groups.setdefault((channel, kind), []).append(_item(event, context, url))
-    return [_notice(rule, channel, kind, items, url) for (channel, kind), items in groups.items()]
+    return [_notification(rule, channel, kind, items, url) for (channel, kind), items in groups.items()]
 
 
 def _item(event: StoredEvent, context: EventContext, url: str | None) -> dict[str, Any]:
@@ -243,9 +248,9 @@ def _item(event: StoredEvent, context: EventContext, url: str | None) -> dict[st
     return {key: value for key, value in item.items() if value not in (None, "")}
 
 
-def _notice(
-    rule: NoticeRule, channel: str, kind: str, items: list[dict[str, Any]], url: str | None
-) -> Notice:
+def _notification(
+    rule: NotificationRule, channel: str, kind: str, items: list[dict[str, Any]], url: str | None
+) -> Notification:
     first, count = items[0], len(items)
     link = first.get("link") if count == 1 else None
     if link is None and url is not None:
@@ -253,7 +258,7 @@ def _notice(
     fields = {**first, "count": count, "kind": kind, "link": link or "", "rule": rule.name}
     title = Template(rule.title).safe_substitute(fields) if rule.title else _title(kind, items)
     text = Template(rule.text).safe_substitute(fields) if rule.text else _text(kind, items)
-    return Notice(channel, kind, title, text, count, rule.name or "", items[:_SHOWN], link)
+    return Notification(channel, kind, title, text, count, rule.name or "", items[:_SHOWN], link)
 
 
 def _title(kind: str, items: Sequence[Mapping[str, Any]]) -> str:
@@ -262,7 +267,8 @@ def _title(kind: str, items: Sequence[Mapping[str, Any]]) -> str:
         recovered = [item for item in items if item["event"] == RECOVERED]
         if count == 1:
             return f"{'Recovered' if recovered else 'Alert'}: {first.get('code')} {first.get('subject', '')}".strip()
-        return f"{count - len(recovered)} alerts, {len(recovered)} recovered"
+        parts = {"opened": count - len(recovered), "recovered": len(recovered)}
+        return "Alerts: " + ", ".join(f"{number} {what}" for what, number in parts.items() if number)
     one, several = _WORDS.get(kind, (kind, kind))
     tasks = {item.get("task") for item in items}
     of = f" of {first.get('task')}" if len(tasks) == 1 else ""
@@ -291,21 +297,21 @@ def _matches(patterns: Sequence[str] | None, name: str | None) -> bool:
     return patterns is None or any(fnmatch.fnmatchcase(name or "", pattern) for pattern in patterns)
 
 
-def read_notifications(given: object) -> dict[str, list[str]]:
-    """Read the ``notifications`` of a definition: ``{"failed": ["ops"]}``.
+def read_channels(what: str, given: object) -> dict[str, list[str]]:
+    """Read channels by kind of event: the ``notifications`` of a definition, or ``notify`` of a task.
 
-    >>> read_notifications({"failed": "ops"})
+    >>> read_channels("notify", {"failed": "ops"})
     {'failed': ['ops']}
     """
     kinds = [kind for kind in KINDS if kind not in _ALERTS]
     if not isinstance(given, Mapping):
-        raise BadSettings(f"notifications is {given!r}; give a mapping such as {{'failed': ['ops']}}")
+        raise BadSettings(f"{what} is {given!r}; give a mapping such as {{'failed': ['ops']}}")
     notifications: dict[str, list[str]] = {}
     for kind, names in given.items():
         channels = [names] if isinstance(names, str) else names
         if kind not in kinds:
-            raise BadSettings(f"notifications: unknown event {kind!r}; expected one of {', '.join(kinds)}")
+            raise BadSettings(f"{what}: unknown event {kind!r}; expected one of {', '.join(kinds)}")
         if not isinstance(channels, list | tuple) or not all(isinstance(name, str) for name in channels):
-            raise BadSettings(f"notifications: {kind} is {names!r}; give the names of channels")
+            raise BadSettings(f"{what}: {kind} is {names!r}; give the names of channels")
         notifications[kind] = list(channels)
     return notifications

@@ -1,4 +1,4 @@
-"""Conversion of recorded events to notices, each a job of its own."""
+"""Conversion of recorded events to notifications, each a job of its own."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from uuid import UUID
 
 from tidemill.clock import Clock
 from tidemill.delivery.background import LeaseKeeper, pin_of
-from tidemill.delivery.settings import DEFINITIONS, DeliverySettings
+from tidemill.delivery.settings import DEFINITIONS, TASKS, DeliverySettings
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import JobRow, NewJob
-from tidemill.domain.notices import (
+from tidemill.domain.notifications import (
+    OF_TASK,
     OWNER,
     QUEUE,
     SUBSCRIPTION,
     TASK,
     EventContext,
-    Notice,
-    NoticeRule,
+    Notification,
+    NotificationRule,
     collapse,
     fits,
     is_urgent,
@@ -32,11 +33,11 @@ from tidemill.domain.subscriptions import SETTING, StoredEvent, StoredSubscripti
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 
-LEASE = "notices"
-"""The lease of the process that turns events into notices."""
+LEASE = "notifications"
+"""The lease of the process that turns events into notifications."""
 
 ATTEMPTS = 10
-"""Attempts of a notice, with growing delays of up to an hour."""
+"""Attempts of a notification, with growing delays of up to an hour."""
 
 KEPT = timedelta(days=7)
 """How long a rule that no worker declares continues to record events."""
@@ -54,18 +55,27 @@ class Asked(NamedTuple):
     title: str
 
 
-class NoticeSources(NamedTuple):
+class NotificationSources(NamedTuple):
     """The parts of the app that the duty reads."""
 
     owner_of: Callable[[str], str | None]  #: the owner of a task
     questions_of: Callable[[UUID], Sequence[Asked]]
+    notify_of: Callable[[str], Mapping[str, Sequence[str]]]  #: the channels of a task
+    notified: Callable[
+        [], Mapping[str, Mapping[str, Sequence[str]]]
+    ]  #: the channels of all tasks that have any
 
 
-class NoticeDuty:
-    """Collapses the events of each rule into notices and enqueues them, in the transaction that settles the events."""
+class NotificationDuty:
+    """Collapses the events of each rule into notifications and enqueues them, in the transaction that settles the events."""
 
     def __init__(
-        self, store: Store, clock: Clock, settings: DeliverySettings, sources: NoticeSources, process: str
+        self,
+        store: Store,
+        clock: Clock,
+        settings: DeliverySettings,
+        sources: NotificationSources,
+        process: str,
     ) -> None:
         self._store, self._clock, self._settings, self._sources = store, clock, settings, sources
         self._rules = settings.all_rules()
@@ -104,14 +114,16 @@ class NoticeDuty:
             self._store.notify(["change"])
         self._declared_at = now
 
-    def _subscription(self, rule: NoticeRule) -> StoredSubscription | None:
+    def _subscription(self, rule: NotificationRule) -> StoredSubscription | None:
+        if rule.name == TASKS:
+            return task_subscription(self._sources.notified())
         if rule.name != DEFINITIONS:
             return rule.subscription()
         return definition_subscription(self._store.definitions(tenant=ALL_TENANTS))
 
-    # Notices -----------------------------------------------------------------------------------------------------------
+    # Notifications -----------------------------------------------------------------------------------------------------------
 
-    def _apply(self, rule: NoticeRule, *, force: bool) -> float:
+    def _apply(self, rule: NotificationRule, *, force: bool) -> float:
         """Send the events of one rule if they are due; return the seconds until then."""
         if not any(one.name == f"{SUBSCRIPTION}{rule.name}" for one in self._store.subscriptions):
             return _IDLE
@@ -132,7 +144,7 @@ class NoticeDuty:
         self._send(rule, events)
         return 0.0 if len(events) == _BATCH else _IDLE
 
-    def _send(self, rule: NoticeRule, events: Sequence[StoredEvent]) -> None:
+    def _send(self, rule: NotificationRule, events: Sequence[StoredEvent]) -> None:
         contexts = self._contexts(rule, events)
         chosen = [
             (event, context, recipients(rule, event, context, self._settings.owners))
@@ -143,7 +155,9 @@ class NoticeDuty:
             (event, context, [name for name in names if self._settings.channel(name) is not None])
             for event, context, names in chosen
         ]
-        jobs = [notice_job(notice) for notice in collapse(rule, described, self._settings.url)]
+        jobs = [
+            notification_job(notification) for notification in collapse(rule, described, self._settings.url)
+        ]
         with self._store.transaction():
             if jobs:
                 self._store.enqueue(jobs, now=pin_of(self._clock))
@@ -151,7 +165,7 @@ class NoticeDuty:
         if jobs:
             self._store.notify([f"ready:{QUEUE}"])
 
-    def _contexts(self, rule: NoticeRule, events: Sequence[StoredEvent]) -> list[EventContext]:
+    def _contexts(self, rule: NotificationRule, events: Sequence[StoredEvent]) -> list[EventContext]:
         ids = {event.job_id for event in events if event.job_id is not None}
         jobs = {job.id: job for job in self._store.get(ids, tenant=ALL_TENANTS)} if ids else {}
         definitions: Mapping[UUID, Definition] = {}
@@ -161,7 +175,7 @@ class NoticeDuty:
 
     def _context(
         self,
-        rule: NoticeRule,
+        rule: NotificationRule,
         event: StoredEvent,
         jobs: Mapping[UUID, JobRow],
         definitions: Mapping[UUID, Definition],
@@ -180,6 +194,7 @@ class NoticeDuty:
             owner,
             None if definition is None else definition.key,
             {} if definition is None else _notifications(definition),
+            {} if event.task is None else self._sources.notify_of(event.task),
             tuple(question.to for question in asked if question.to),
             "; ".join(question.title for question in asked) or None,
         )
@@ -188,9 +203,9 @@ class NoticeDuty:
         return pin_of(self._clock) or self._store.now()
 
 
-def notice_job(notice: Notice, to: str | None = None) -> NewJob:
-    """The job that sends a notice."""
-    args = {**notice._asdict(), "count": notice.number, "to": to}
+def notification_job(notification: Notification, to: str | None = None) -> NewJob:
+    """The job that sends a notification."""
+    args = {**notification._asdict(), "count": notification.number, "to": to}
     del args["number"]
     return NewJob(
         new_id(),
@@ -202,6 +217,14 @@ def notice_job(notice: Notice, to: str | None = None) -> NewJob:
     )
 
 
+def task_subscription(channels: Mapping[str, Mapping[str, Sequence[str]]]) -> StoredSubscription | None:
+    """The subscription for the channels of tasks; None if no task has any."""
+    kinds = sorted({kind for of_task in channels.values() for kind in of_task})
+    if not kinds:
+        return None
+    return NotificationRule(OF_TASK, on=kinds, tasks=sorted(channels), name=TASKS).subscription()
+
+
 def definition_subscription(definitions: Sequence[Definition]) -> StoredSubscription | None:
     """The subscription for the notifications of definitions; None if none has any."""
     having = [definition for definition in definitions if definition.notifications]
@@ -209,7 +232,7 @@ def definition_subscription(definitions: Sequence[Definition]) -> StoredSubscrip
     if not kinds:
         return None
     tasks = sorted({definition.task for definition in having})
-    return NoticeRule(OWNER, on=kinds, tasks=tasks, name=DEFINITIONS).subscription()
+    return NotificationRule(OWNER, on=kinds, tasks=tasks, name=DEFINITIONS).subscription()
 
 
 def _notifications(definition: Definition) -> dict[str, list[str]]:

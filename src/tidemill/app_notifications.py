@@ -1,30 +1,30 @@
-"""The events, alerts and notices of an app."""
+"""The events, alerts and notifications of an app."""
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, overload
 from uuid import UUID
 
-from tidemill.client.notices import Alerts, Notices
+from tidemill.client.notifications import Alerts, Notifications
 from tidemill.client.subscriptions import Subscriptions
 from tidemill.delivery.background import BackgroundDuty, BackgroundThread
 from tidemill.delivery.durable import DurableHandler, check_subscription_name
 from tidemill.delivery.heartbeats import HeartbeatDuty
 from tidemill.delivery.live import LiveSubscription
-from tidemill.delivery.notice_duty import ATTEMPTS, Asked, NoticeDuty, NoticeSources
+from tidemill.delivery.notification_duty import ATTEMPTS, Asked, NotificationDuty, NotificationSources
 from tidemill.delivery.subscriber import SubscriptionDuty
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.notices import QUEUE, TASK
+from tidemill.domain.notifications import QUEUE, TASK
 from tidemill.domain.retry import Exponential
 from tidemill.domain.subscriptions import StoredSubscription
 from tidemill.errors import BadSettings
 from tidemill.tasks.events import Subscriber, Subscription
 from tidemill.tasks.options import TaskOptions
-from tidemill.tasks.task import declare
+from tidemill.tasks.task import Declared, declare
 
 if TYPE_CHECKING:
     from tidemill.client.core import Client
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 _POLICY = Exponential(max_attempts=ATTEMPTS, wait=timedelta(seconds=10), cap=timedelta(hours=1))
 
 
-class NoticeApp:
-    """Base class of apps: their events, alerts and notices."""
+class NotificationApp:
+    """Base class of apps: their events, alerts and notifications."""
 
     _client: Client
     clock: Clock
@@ -46,16 +46,18 @@ class NoticeApp:
     def store(self) -> Store:
         raise NotImplementedError
 
-    def _bind_notices(self) -> None:
-        """Create the APIs of the store that the client addresses, and the task that sends notices."""
+    def _bind_notifications(self) -> None:
+        """Create the APIs of the store that the client addresses, and the task that sends notifications."""
         self.alerts = Alerts(self._client, self._alert_duty)
-        self.notices = Notices(self._client)
+        self.notifications = Notifications(self._client)
         self.subscriptions = Subscriptions(self._client, self._delivering)
         if self._client.delivery.sends:
-            from tidemill.delivery.notice_task import notice_sender
+            for task in self._client.registry:
+                self._check_channels(task)
+            from tidemill.delivery.notification_task import notification_sender
 
             options = TaskOptions(name=TASK, queue=QUEUE, retry=_POLICY, timeout=timedelta(minutes=2))
-            self._client.registry.add_own(declare(notice_sender(self._client), options))
+            self._client.registry.add_own(declare(notification_sender(self._client), options))
 
     @overload
     def on(
@@ -122,7 +124,7 @@ class NoticeApp:
     # Background duties ---------------------------------------------------------------------------------------------------
 
     def background_thread(self) -> BackgroundThread | None:
-        """Return the thread that delivers events, evaluates alerts and sends notices in a worker; None without any duty."""
+        """Return the thread that delivers events, evaluates alerts and sends notifications in a worker; None without any duty."""
         every = self._client.delivery.alerts_every
         duties = self._delivering()
         if every is not None:
@@ -132,14 +134,16 @@ class NoticeApp:
     def _delivering(self) -> Sequence[BackgroundDuty]:
         store, process = self.store, f"{socket.gethostname()}-{os.getpid()}"
         settings = self._client.delivery
+        for task in self._client.registry:
+            self._check_channels(task)
         duties: list[BackgroundDuty] = [
             SubscriptionDuty(store, self.clock, subscription, handler, process)
             for subscription, handler in self._client.durable.values()
         ]
         duties.append(HeartbeatDuty(store, self.clock, settings.networks, process))
         if settings.sends:
-            sources = NoticeSources(self._owner_of, self._questions_of)
-            duties.append(NoticeDuty(store, self.clock, settings, sources, process))
+            sources = NotificationSources(self._owner_of, self._questions_of, self._notify_of, self._notified)
+            duties.append(NotificationDuty(store, self.clock, settings, sources, process))
         return duties
 
     def _alert_duty(self, every: timedelta = timedelta(minutes=1)) -> BackgroundDuty:
@@ -153,6 +157,32 @@ class NoticeApp:
     def _owner_of(self, task: str) -> str | None:
         registry = self._client.registry
         return registry.get(task).options.owner if task in registry else None
+
+    def _notify_of(self, task: str) -> Mapping[str, Sequence[str]]:
+        registry = self._client.registry
+        return registry.get(task).options.notify if task in registry else {}
+
+    def _notified(self) -> Mapping[str, Mapping[str, Sequence[str]]]:
+        # Jobs stored under an earlier name of a task have events of that name.
+        return {
+            name: task.options.notify
+            for task in self._client.registry
+            if task.options.notify
+            for name in (task.name, *task.options.aliases)
+        }
+
+    def _check_channels(self, task: Declared) -> None:
+        """Refuse a task that notifies channels or owners which this app does not have."""
+        settings = self._client.delivery
+        names = {name for channels in task.options.notify.values() for name in channels}
+        unknown = sorted(name for name in names if not settings.has(name))
+        if unknown:
+            known = ", ".join([*settings.channels, *settings.owners]) or "none"
+            raise BadSettings(
+                f"task {task.name}: notify names {unknown[0]!r}, which is no channel and no owner;"
+                f" App(notify=…, owners=…) has {known}",
+                option="notify",
+            )
 
     def _questions_of(self, id: UUID) -> Sequence[Asked]:
         from tidemill.client.signals import Signals

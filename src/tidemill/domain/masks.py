@@ -44,6 +44,17 @@ def masked(value: Any) -> Any:
     return value
 
 
+def hidden(value: Any) -> Any:
+    """Replace data by ``***``, also the whole of it; the names at the top level remain.
+
+    >>> hidden({"to": "ada", "size": 3}), hidden([1, 2]), hidden(None)
+    ({'to': '***', 'size': '***'}, '***', None)
+    """
+    if isinstance(value, Mapping):
+        return dict.fromkeys(value, HIDDEN)
+    return None if value is None else HIDDEN
+
+
 def masked_key(value: str) -> str:
     """The part of a limit's name for a value that looks secret: a marked digest, which keeps jobs with one value together.
 

@@ -166,7 +166,7 @@ async def list_batch_jobs(request: ApiRequest) -> Response:
 
     nodes = await request.read(read)
     following = str(query.cursor + query.limit) if len(nodes) > query.limit else None
-    return request.page([node_document(node) for node in nodes[: query.limit]], following)
+    return request.page(request.failure_rows(map(node_document, nodes[: query.limit])), following)
 
 
 @routes.get(

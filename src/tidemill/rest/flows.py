@@ -248,7 +248,9 @@ async def get_flow(request: ApiRequest) -> Response:
 async def get_flow_graph(request: ApiRequest) -> Response:
     """Show the graph of a flow with the states of its nodes and the critical path."""
     run = await _flow(request)
-    return request.reply(graph_document(await request.read(run.graph)))
+    document = graph_document(await request.read(run.graph))
+    document["nodes"] = request.failure_rows(document["nodes"])
+    return request.reply(document)
 
 
 @routes.get("/api/flows/{id}/nodes", role=Role.VIEWER, query=NodeQuery, answer=Items[NodeDocument])
@@ -258,7 +260,7 @@ async def list_flow_nodes(request: ApiRequest) -> Response:
     query: NodeQuery = request.query
     nodes: list[FlowNode] = (await request.read(run.nodes))[query.cursor : query.cursor + query.limit + 1]
     following = str(query.cursor + query.limit) if len(nodes) > query.limit else None
-    return request.page([node_document(node) for node in nodes[: query.limit]], following)
+    return request.page(request.failure_rows(map(node_document, nodes[: query.limit])), following)
 
 
 @routes.get("/api/flows/{id}/timeline", role=Role.VIEWER, query=TimelineQuery, answer=Items[TimelineDocument])

@@ -11,10 +11,12 @@ from typing import Any, NamedTuple, TypedDict
 
 from tidemill.client.placement import StoreFor, check_stores
 from tidemill.clock import Clock
+from tidemill.configuration import value_of
 from tidemill.delivery.settings import DeliverySettings, read_delivery
 from tidemill.domain.durations import Duration
 from tidemill.domain.job import LEVELS
 from tidemill.domain.limits import Rule
+from tidemill.domain.masks import declare_secret_names
 from tidemill.domain.notifications import NotificationRule
 from tidemill.domain.payload import DEFAULT_ARGS_LIMIT, DEFAULT_MAX, DEFAULT_RESULT_LIMIT, PayloadLimits
 from tidemill.domain.retention import ArchivePolicy
@@ -64,6 +66,7 @@ class AppKeywords(TypedDict, total=False):
     owners: Mapping[str, str]
     release: str | None
     retention: Retention | Sequence[ArchivePolicy]
+    secret_names: Sequence[str]
     smtp: str | None
     store_for: StoreFor | None
 
@@ -113,6 +116,7 @@ def read_app_settings(
     """Validate the settings of an app with these stores and places of archive files."""
     store_for = settings.get("store_for")
     check_stores(stores, store_for)
+    declare_secret_names(read_secret_names(settings))
     return {
         "delivery": read_delivery(settings),
         "logging": read_logging(settings),
@@ -133,6 +137,19 @@ def read_environment(settings: AppKeywords) -> str | None:
     if environment is not None:
         check_name("environment", environment)
     return environment
+
+
+def read_secret_names(settings: AppKeywords) -> Sequence[str]:
+    """Return the names of secrets of an app and of ``TIDEMILL_SECRET_NAMES``."""
+    given: object = settings.get("secret_names", ())
+    if (
+        isinstance(given, str)
+        or not isinstance(given, Sequence)
+        or not all(isinstance(n, str) for n in given)
+    ):
+        raise BadSettings(f"secret_names is {given!r}; give a list of names", setting="secret_names")
+    configured = (value_of("TIDEMILL_SECRET_NAMES") or "").split(",")
+    return [*given, *filter(None, map(str.strip, configured))]
 
 
 def read_logging(settings: AppKeywords) -> LogSettings:

@@ -39,6 +39,25 @@ def put_all(place: FilePlace, rows: list[ArchivedJob]) -> None:
     assert believed(rows, place.read(receipt)) == (rows, [])
 
 
+def test_new_directories_of_files_are_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = os.umask(0)
+    try:
+        place, blobs = tmp_path / "srv" / "archive", tmp_path / "blobs"
+        FilePlace(f"file://{place}", MemoryStore()).put([])
+        with App("memory://", blobs=f"file://{blobs}", result_limit=10) as app:
+
+            @app.task(max_result=1_000_000)
+            def large() -> str:
+                return "x" * 1_000
+
+            job = large.enqueue()
+            app.testing().drain()
+            assert job.result() == "x" * 1_000
+    finally:
+        os.umask(before)
+    assert [folder.stat().st_mode & 0o777 for folder in (place, blobs)] == [0o700, 0o700]
+
+
 def test_documents_return_as_they_were_written(app: App, place: FilePlace) -> None:
     ended_jobs(app, 3, tags=["a"], metadata={"name": "“x” 🦊"}, reference=("user", "7"))
     rows = documents(app)

@@ -17,9 +17,12 @@ from tests.interfaces.dashboard.kit import House
 
 from tidemill import App, Context, Limit, PermanentError, Secret, Unique
 from tidemill.client.core import client_of
+from tidemill.domain import masks
+from tidemill.domain.masks import masked
 from tidemill.domain.states import JobState
+from tidemill.engine.sanitize import scrubbed
 from tidemill.errors import BadArguments, BadSettings
-from tidemill.tasks.secret_values import KEYS, KeyRing, key_ring, new_key, seal_arguments
+from tidemill.tasks.secret_values import KEYS, MOST_SCRUBBED, KeyRing, key_ring, new_key, seal_arguments
 
 CANARY = "CANARY-hunter2-🦊-"
 
@@ -208,6 +211,55 @@ def test_errors_tracebacks_and_logs_are_scrubbed_before_they_are_stored(app: App
     assert "refused ***: password=*** at postgres://ada:***@db/x" in row.error.message
 
 
+def test_a_secret_in_use_is_removed_from_messages_however_many_were_opened_since(app: App) -> None:
+    @app.task
+    def pay(card: Secret[str]) -> None: ...
+
+    load, job = app_arguments(app), pay.enqueue(card=Secret(CANARY))
+    held = load(job.row.args, job.id)
+    for number in range(MOST_SCRUBBED + 1):
+        load(seal_arguments(json.dumps({"card": f"other secret {number}"}), ["card"], job.id), job.id)
+    assert scrubbed(f"refused {CANARY}") == "refused ***"
+    assert held["card"].reveal() == CANARY
+    assert scrubbed("refused other secret 0") == "refused other secret 0"
+
+
+def test_declared_names_are_scrubbed_from_messages_and_masked_for_viewers(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(masks._Declared, "names", frozenset())
+    monkeypatch.setenv("TIDEMILL_SECRET_NAMES", "tax id")
+    text = 'refused: account-number=DE02 "Account Number": "DE03" tax_id=77 account=open'
+    assert scrubbed(text) == text
+    app.configure(secret_names=["account_number"])
+    shown = 'refused: account-number=*** "Account Number": "***" tax_id=*** account=open'
+    assert scrubbed(text) == shown
+    assert masked({"accountNumber": 1, "Account-Number": 2, "account": 3}) == {
+        "accountNumber": 1,
+        "Account-Number": "***",
+        "account": 3,
+    }
+
+    @app.task
+    def pay(account_number: str) -> None:
+        raise PermanentError(f"refused: account_number={account_number}")
+
+    job = pay.enqueue(account_number="DE02")
+    app.testing().drain()
+    error = job.refresh().row.error
+    assert error is not None
+    assert error.message == "refused: account_number=***"
+    with closing(House(app)) as shop:
+        assert "DE02" not in shop.person("viewer", "*").open(f"/jobs/{job.id}")
+        assert "DE02" in shop.person("operator", "*").open(f"/jobs/{job.id}")
+
+
+@pytest.mark.parametrize("names", ["iban", [""], ["a.b"], [7]])
+def test_wrong_names_of_secrets_are_refused(names: Any) -> None:
+    with pytest.raises(BadSettings, match="secret"):
+        App("memory://", secret_names=names)
+
+
 def test_a_run_with_many_secrets_leaves_no_plaintext_anywhere(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -223,10 +275,10 @@ def test_a_run_with_many_secrets_leaves_no_plaintext_anywhere(
                 raise PermanentError(f"refused {card.reveal()}")
             return Secret(card.reveal())
 
-        for number in range(1000):
+        for number in range(100):
             pay.enqueue(card=Secret(f"{CANARY}{number}"), number=number)
         app.testing().drain(limit=10_000)
-        found += [path.name for path in tmp_path.iterdir() if CANARY.encode() in path.read_bytes()]
+        found += [path.name for path in tmp_path.iterdir() if b"CANARY" in path.read_bytes()]
         with closing(House(app)) as shop:
             person = shop.person()
             failed = app.jobs.list(status="failed", limit=5).items or app.jobs.list(limit=5).items
@@ -237,8 +289,8 @@ def test_a_run_with_many_secrets_leaves_no_plaintext_anywhere(
             pages += [person.ask("GET", path, headers=bearer).text for path in api]
         assert app.archive.run(older_than=timedelta(0)).archived > 0
         pages += [repr(app.audit.list(tenant="*", limit=1000))]
-        found += [path.name for path in tmp_path.iterdir() if CANARY.encode() in path.read_bytes()]
-    found += [path.name for path in tmp_path.iterdir() if CANARY.encode() in path.read_bytes()]
+        found += [path.name for path in tmp_path.iterdir() if b"CANARY" in path.read_bytes()]
+    found += [path.name for path in tmp_path.iterdir() if b"CANARY" in path.read_bytes()]
     assert found == []
     assert not [page for page in pages if "CANARY" in page]
     assert "CANARY" not in caplog.text

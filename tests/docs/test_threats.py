@@ -7,16 +7,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "threats.md"
-_NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+_NAMED = re.compile(r"`(tests/[^`:]+)(?:::(\w+))?`")
 
 
 def test_every_test_that_the_threat_model_names_exists() -> None:
     named = _NAMED.findall(PAGE.read_text("utf-8"))
-    assert len(named) > 20
+    assert len(named) > 40
     missing = [
         f"{path}::{name}"
         for path, name in named
-        if not (ROOT / path).is_file() or (name and f"def {name}(" not in (ROOT / path).read_text("utf-8"))
+        # A file alone does not say which of its tests shows the defence.
+        if not name or not (ROOT / path).is_file() or f"def {name}(" not in (ROOT / path).read_text("utf-8")
     ]
     assert missing == []
 

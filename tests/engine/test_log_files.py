@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.contrib.logs import DailyFileHandler
+from tidemill.contrib.logs import DailyFileHandler, JsonLines, PlainLines
 
 DAY = datetime(2026, 11, 18, 23, 59)  # noqa: DTZ001  (local days)
 
@@ -58,7 +58,7 @@ def test_a_file_that_cannot_be_written_does_not_fail_the_program(
 
 def test_lines_of_several_processes_are_whole(tmp_path: Path) -> None:
     program = (
-        "import logging, sys; from tidemill.contrib.logs import DailyFileHandler, JsonLines\n"
+        "import logging, sys; from tidemill.contrib.logs import DailyFileHandler, JsonLines, PlainLines, JsonLines\n"
         "handler = DailyFileHandler(sys.argv[1]); handler.setFormatter(JsonLines()); log = logging.getLogger()\n"
         "log.addHandler(handler)\n"
         "for number in range(200): log.warning('x' * 500)\n"
@@ -68,3 +68,20 @@ def test_lines_of_several_processes_are_whole(tmp_path: Path) -> None:
     texts = [line for path in tmp_path.iterdir() for line in path.read_text().splitlines()]
     assert len(texts) == 600
     assert {json.loads(line)["message"] for line in texts} == {"x" * 500}
+
+
+@pytest.mark.parametrize("formatter", [PlainLines(), JsonLines()])
+def test_a_worker_logs_no_secret_and_no_control_character(formatter: logging.Formatter) -> None:
+    try:
+        raise ValueError("token=abc123 \x1b]0;owned\x07")
+    except ValueError as error:
+        raised = (type(error), error, error.__traceback__)
+    text = "\x1b[2J\r\x9b31m login with password=hunter2\nnext"
+    given = logging.makeLogRecord(
+        {"msg": text, "name": "shop", "exc_info": raised, "url": "db://ada:hunter3@x"}
+    )
+    line = formatter.format(given)
+    assert not set(line) & set("\x1b\x07\r\x9b")
+    assert not [word for word in ("abc123", "hunter2", "hunter3") if word in line]
+    assert "password=***" in line
+    assert "ValueError: token=***" in line

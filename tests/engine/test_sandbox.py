@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -15,9 +18,12 @@ from typing import Any
 import pytest
 from tests.engine.isolated_kit import Lane, is_alive, open_lane, until
 from tests.engine.sandbox_app import SANDBOX, app
+from tests.engine.worker_kit import WorkerProcess
+from tests.grounds import new_file
 
 from tidemill import Process, Sandbox
 from tidemill.domain.outcome import Cancelled, Crashed, Released, TimedOut
+from tidemill.domain.states import ENDED
 from tidemill.engine.confinement import protection
 from tidemill.engine.confinement.file_tree import Tree
 from tidemill.engine.confinement.sandbox import Rules
@@ -176,6 +182,47 @@ def test_the_output_of_a_sandboxed_job_has_no_control_characters(
     assert "\x1b" not in text
 
 
+def test_a_worker_goes_on_after_every_hostile_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = new_file(tmp_path)
+    monkeypatch.setenv("SANDBOX_APP_STORE", url)
+    monkeypatch.delitem(sys.modules, "tests.engine.sandbox_app")
+    with importlib.import_module("tests.engine.sandbox_app").app as shop:
+        once = {"retry": None, "timeout": "3s"}
+        environment = {**os.environ, "DATABASE_PASSWORD": CANARY}
+        words = [sys.executable, "-m", "tidemill", "worker", APP, "-p", "1", "--children", "2"]
+        worker = WorkerProcess(words, tmp_path / "worker", environment).ready()
+        try:
+            runners = worker.runners()
+            hostile = {
+                name: shop.bound_task(name).using(**once).enqueue(**given) for name, given in HOSTILE.items()
+            }
+            until(lambda: all(job.refresh().row.state in ENDED for job in hostile.values()))
+            assert shop.bound_task("add").enqueue(one=1, other=2).result("120s") == 3
+            assert worker.runners() == runners
+            assert worker.process.poll() is None
+        finally:
+            worker.signal(signal.SIGTERM)
+            assert worker.exit_code() == 0
+        states = {name: job.refresh().status for name, job in hostile.items()}
+    bombs = ("fork_bomb", "memory_bomb", "memory_bombs", "spins")
+    assert all(states[name] in ("failed", "timed_out", "dead_lettered") for name in bombs), states
+    for name in ("look", "connect", "kill_others", "escape"):
+        assert states[name] == "completed", states
+        assert CANARY not in str(hostile[name].result())
+
+
+HOSTILE: dict[str, dict[str, Any]] = {
+    "look": {"paths": ["/etc/shadow", str(ROOT / "pyproject.toml")]},
+    "connect": {"port": 9},
+    "kill_others": {},
+    "escape": {},
+    "fork_bomb": {},
+    "memory_bomb": {},
+    "memory_bombs": {},
+    "spins": {},
+}
+
+
 def test_a_sandboxed_job_cannot_use_the_store(lane: Lane) -> None:
     error = lane.run("enqueues", confinement=SANDBOX).error
     assert error is not None
@@ -316,6 +363,33 @@ def test_a_worker_leaves_sandboxed_tasks_alone_where_a_protection_is_missing(
     kinds = kinds_of(tasks, WorkerSettings(), processes=True)
     assert kinds[PROCESS].tasks == ()
     assert "task add needs a sandbox and is not claimed here: unshare" in caplog.text
+
+
+_WITHOUT_NAMESPACES = """
+import logging
+from tests.engine.sandbox_app import app
+from tidemill.engine.executors.kinds import PROCESS, kinds_of
+from tidemill.engine.worker_settings import WorkerSettings
+from tidemill.tasks.registry import Registry
+logging.basicConfig()
+tasks = Registry()
+tasks.add(app.registry.get("add"))
+assert kinds_of(tasks, WorkerSettings(), processes=True)[PROCESS].tasks == ()
+"""
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
+def test_a_system_without_user_namespaces_is_named_with_what_to_change() -> None:
+    # A user namespace that allows no further ones stands for such a system.
+    script = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
+    command = ["unshare", "-Ur", "sh", "-c", script, "sh", sys.executable, "-c", _WITHOUT_NAMESPACES]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (
+        "task add needs a sandbox and is not claimed here: the system gives this user no namespaces"
+        in done.stderr
+    )
+    assert "allow unprivileged user namespaces (sysctl" in done.stderr
 
 
 def test_a_strict_sandbox_never_runs_without_its_protection(monkeypatch: pytest.MonkeyPatch) -> None:

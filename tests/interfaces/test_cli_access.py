@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 from tests.interfaces.cli_kit import Shop, call, make_shop, terminal
 
+from tidemill import Secret
 from tidemill.client.core import client_of
 from tidemill.client.sessions import SessionApi
 from tidemill.domain.access import Identity, Role
 from tidemill.domain.cluster import Worker
 from tidemill.domain.records import GENESIS, audit_hash
 from tidemill.ids import new_id
+from tidemill.tasks.secret_values import KEYS
 
 HOUR = timedelta(hours=1)
 
@@ -43,6 +45,34 @@ def tamper(shop: Shop, change: str) -> None:
 
 
 # Keys --------------------------------------------------------------------------------------------------------------------
+
+
+def test_stored_secrets_are_sealed_again_with_the_newest_key(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = (call("keys", "encryption", name).stdout.strip() for name in ("old", "new"))
+    monkeypatch.setenv(KEYS, old)
+    with shop.app() as app:
+        app.task(name="pay")(pay)
+        job = app.bound_task("pay").enqueue(card=Secret("4711"))
+    monkeypatch.setenv(KEYS, f"{new},{old}")
+    assert shop.json("keys", "status") == [
+        {"key": "new", "values": 0, "state": "seals new values"},
+        {"key": "old", "values": 1, "state": "opens old values"},
+    ]
+    done = shop.run("keys", "rotate")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("1 rows are sealed with key new now")
+    assert [row["key"] for row in shop.json("keys", "status") if row["values"]] == ["new"]
+    with shop.app() as app:
+        assert '"new:' in app.jobs.get(job.id).row.args
+    monkeypatch.setenv(KEYS, call("keys", "encryption", "third").stdout.strip())
+    kept = shop.run("keys", "rotate")
+    assert kept.exit_code == 1
+    assert "keep that key until these jobs are deleted" in kept.stdout
+
+
+def pay(card: Secret[str]) -> None: ...
 
 
 def test_the_secret_of_a_key_is_printed_once_and_authenticates(shop: Shop) -> None:

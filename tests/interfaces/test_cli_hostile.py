@@ -30,7 +30,7 @@ TABLES = [
     ("leases", "list"),
     ("alerts",),
     ("doctor",),
-    ("secrets", "status"),
+    ("keys", "status"),
 ]
 
 

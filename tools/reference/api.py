@@ -103,6 +103,7 @@ APP_SETTINGS = {
     "large_results": '`"spill"` or `"refuse"`: what happens to a result beyond `result_limit`',
     "retention": "how long ended jobs stay in the live tables: a `Retention`, or a list of `ArchivePolicy`",
     "limits": "limits by name, for several tasks",
+    "secret_names": "names of further values that are masked and scrubbed; also `TIDEMILL_SECRET_NAMES`",
     "environment": "environment of the app and its workers, such as `production`; also `TIDEMILL_ENVIRONMENT`",
     "log_jobs": "whether the start and the end of every job are logged at level info",
     "max_args": "bytes beyond which arguments are refused",

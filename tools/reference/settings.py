@@ -54,6 +54,7 @@ ENVIRONMENT = {
     "TIDEMILL_KEY": "API key of `tidemill mcp`, whose tenant and role apply",
     "TIDEMILL_SESSION_SECRET": "secret that signs the dashboard's messages; set it if several processes serve it",
     "TIDEMILL_ENCRYPTION_KEYS": "keys of secret arguments and results, `NAME:BASE64` separated by commas; the first one seals",
+    "TIDEMILL_SECRET_NAMES": "names of further secrets, with commas; the same as `App(secret_names=…)`",
     "TIDEMILL_ENVIRONMENT": "environment of the app and its workers; the same as `App(environment=…)`",
     "TIDEMILL_AUDIT_KEY": "key that signs and checks exports of the audit log",
     "TIDEMILL_OIDC_ISSUER": "address of the OpenID Connect provider for single sign-on",

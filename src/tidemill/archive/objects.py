@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tidemill.archive.file_format import check_format
 from tidemill.errors import BadSettings, StoreUnavailable
+from tidemill.stores.blob_files import create_private_folder
 
 T = TypeVar("T")
 
@@ -98,7 +99,8 @@ class Objects:
         with self._translated():
             if location.scheme == "file":
                 self._folder = Path(unquote(urlsplit(location.url).path))
-                self._store: Any = LocalStore(self._folder, mkdir=True)
+                create_private_folder(self._folder)
+                self._store: Any = LocalStore(self._folder)
             else:
                 endpoint = location.options.get("endpoint")
                 config = {key: value for key, value in location.options.items() if value}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tidemill.engine.confinement.protection import missing_protection, protections, refusal
+from tidemill.engine.confinement.protection import advice, missing_protection, protections, refusal
 from tidemill.tasks.confinement import Container, Sandbox
 from tidemill.tasks.task import Declared
 
@@ -25,8 +25,6 @@ def look_at_isolation(tasks: Iterable[Declared]) -> Iterator[tuple[str, str, str
             text = f"task {task.name} would run here without its {kind}, as strict=False allows: {problem}"
             yield "warn", "isolation", text
         else:
-            advice = next(protection.note for protection in protections() if protection.name == kind)
-            text = (
-                f"task {task.name} needs a {kind}, and a worker here would not claim it: {problem}; {advice}"
-            )
+            to_change = advice(task.options.confinement)
+            text = f"task {task.name} needs a {kind}, and a worker here would not claim it: {problem}; {to_change}"
             yield "fail", "isolation", text

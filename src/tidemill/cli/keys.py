@@ -10,6 +10,7 @@ from datetime import timedelta
 import click
 
 from tidemill.cli.context import CommandContext, with_context
+from tidemill.cli.encryption_keys import rotate, status
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import duration, pairs
 from tidemill.cli.screen import Column, age, print_json, print_lines, print_table, stamp
@@ -22,7 +23,7 @@ from tidemill.tasks.secret_values import new_key
 
 @click.group(cls=InOrder)
 def keys() -> None:
-    """Create, list and revoke API keys."""
+    """Create, list and revoke API keys, and rotate encryption keys."""
 
 
 @keys.command()
@@ -161,3 +162,7 @@ def encryption(name: str, as_json: bool) -> None:
         print_json({"name": name, "key": key})
     else:
         click.echo(key)
+
+
+keys.add_command(status)
+keys.add_command(rotate)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +20,9 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-# C0, DEL, C1, line and paragraph separators, bidirectional controls, and lone surrogates.
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
-_SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
+from tidemill.domain import terminal_text
+
+clean = terminal_text.clean
 
 # These of the 256 colours are readable on dark and light backgrounds: their contrast is at least 3:1 with both. A
 # terminal with sixteen colours uses the nearest of its own.
@@ -43,24 +42,6 @@ STYLES = {
 _JUDGED = frozenset({"status", "state", "alive", "liveness", "severity", "outcome"})
 """Columns and facts whose values are defined by Tidemill and may be coloured. A task named ``failed`` is not coloured.
 """
-
-
-def clean(value: object, *, lines: bool = False) -> str:
-    r"""Escape control characters; with ``lines``, keep line breaks.
-
-    >>> print(clean("\x1b[31mred\nx"))
-    \x1b[31mred\nx
-    """
-    text = str(value)
-    if lines:
-        return "\n".join(clean(line) for line in text.splitlines())
-    return _UNSAFE.sub(_escaped, text)
-
-
-def _escaped(match: re.Match[str]) -> str:
-    character = match[0]
-    code = ord(character)
-    return _SHORT.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
 
 
 def span(duration: timedelta | None) -> str:

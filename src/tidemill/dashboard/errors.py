@@ -61,7 +61,7 @@ async def error(request: PageRequest) -> Response:
     window = _window(request)
     kind, sampled = await _kind(request, window)
     examples = await request.read(request.inspection.live_jobs, [kind.group.example], tenant=request.tenant)
-    example = examples[0] if examples else None
+    example = request.cleared(examples[0]) if examples else None
     trace = example.error.traceback if example is not None and example.error is not None else None
     return request.render(
         "error_kind.html",
@@ -122,6 +122,9 @@ def _look(request: PageRequest, window: str) -> tuple[list[ErrorKind], bool]:
     """Return the error groups, and whether the store had more failures than the query reads."""
     length = WINDOWS[window][0]
     troubles = request.inspection.failed_jobs(length, tenant=request.tenant, limit=TROUBLES)
+    if request.hides_arguments:
+        # Groups then have a type only: a fingerprint of the message would reveal a guessed message.
+        troubles = [trouble._replace(message=None, reason=None) for trouble in troubles]
     alike = gathered(troubles)
     now = request.now()
     kinds = []

@@ -63,9 +63,11 @@ async def add(request: PageRequest) -> Response:
 
 @pages.get("/schedules/{id}/edit", role=Role.ADMIN)
 async def edit(request: PageRequest) -> Response:
-    """Show the form of an existing schedule."""
+    """Show the form of an existing schedule, with its arguments."""
     refuse_to_look(request)
     schedule = await _changeable(request)
+    if request.hides_arguments:
+        request.need("jobs.arguments")
     return await _form(request, FormState(schedule_form.shown(schedule)), schedule)
 
 

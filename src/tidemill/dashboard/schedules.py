@@ -113,8 +113,8 @@ def _look(request: PageRequest, count: int, before: datetime | None) -> dict[str
     coming, changes = preview(schedule, count, after or request.now())
     return {
         "schedule": schedule,
-        "args": request.masked(schedule.args),
-        "options": request.masked(schedule.options),
+        "args": request.payload(schedule.args),
+        "options": request.payload_options(schedule.options),
         "fires": [_happened(fire, states) for fire in shown],
         "older": shown[-1].fire_at.isoformat() if more else None,
         "newest": before is None,

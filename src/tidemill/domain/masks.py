@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
+
+from tidemill.errors import BadSettings
 
 HIDDEN = "***"
 
@@ -14,6 +17,33 @@ _SECRET = re.compile(
     r"|cookie|session_?id|bearer|private|^(?:auth|pin|otp|cvv|iban)$",
     re.IGNORECASE,
 )
+
+
+_NAME = re.compile(r"[\w][\w -]{0,99}")
+
+
+class _Declared:
+    """Further names of secrets, which the apps of this process declared."""
+
+    names: frozenset[str] = frozenset()
+
+
+def declare_secret_names(names: Iterable[str]) -> None:
+    """Treat values with these names as secret, too. Case, ``-`` and ``_`` make no difference.
+
+    The names are those of the whole process: a text to scrub does not say which app it comes from.
+    """
+    for name in names:
+        if _NAME.fullmatch(name) is None:
+            raise BadSettings(
+                f"{name[:100]!r} is not a name of a secret; give letters, digits, -, _ and spaces",
+                setting="secret_names",
+            )
+    _Declared.names |= {_normal(name) for name in names}
+
+
+def _normal(name: str) -> str:
+    return name.replace("-", "_").replace(" ", "_").lower()
 
 
 _DIGEST = re.compile(r"~[0-9a-f]{32}\b")
@@ -25,7 +55,8 @@ def looks_secret(name: str) -> bool:
     >>> looks_secret("api-key"), looks_secret("accessToken"), looks_secret("destination")
     (True, True, False)
     """
-    return _SECRET.search(name.replace("-", "_").replace(" ", "_")) is not None
+    normal = _normal(name)
+    return _SECRET.search(normal) is not None or normal in _Declared.names
 
 
 def masked(value: Any) -> Any:
@@ -42,6 +73,17 @@ def masked(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [masked(item) for item in value]
     return value
+
+
+def hidden(value: Any) -> Any:
+    """Replace data by ``***``, also the whole of it; the names at the top level remain.
+
+    >>> hidden({"to": "ada", "size": 3}), hidden([1, 2]), hidden(None)
+    ({'to': '***', 'size': '***'}, '***', None)
+    """
+    if isinstance(value, Mapping):
+        return dict.fromkeys(value, HIDDEN)
+    return None if value is None else HIDDEN
 
 
 def masked_key(value: str) -> str:
@@ -75,14 +117,20 @@ _NAMES = (
     r"pass(?:word|wd|phrase|code)|pwd|[\w-]*secret[\w-]*|[\w-]*token|api[_-]?key|access[_-]?key|private[_-]?key"
     r"|session[_-]?id|authorization"
 )
-_SCRUB = re.compile(
-    # name=value and "name": "value"
-    rf"""(?P<name>\b(?:{_NAMES})['"]?\s*(?:=|:(?=\s*['"]))\s*)(?:(?P<quote>['"]).*?(?P=quote)|[^\s,;&'")\]}}]+)"""
-    # Authorization headers, and passwords in addresses
-    r"|(?P<scheme>\b(?:Bearer|Basic)\s+)[A-Za-z0-9._~+/=-]{8,}"
-    r"|(?P<user>://[^\s/:@'\"]*:)[^\s/@'\"]+(?=@)",
-    re.IGNORECASE,
-)
+
+
+@lru_cache(maxsize=8)
+def _scrubber(declared: frozenset[str]) -> re.Pattern[str]:
+    own = (re.escape(name).replace("_", "[-_ ]?") for name in sorted(declared, key=len, reverse=True))
+    names = "|".join((_NAMES, *own))
+    return re.compile(
+        # name=value and "name": "value"
+        rf"""(?P<name>\b(?:{names})['"]?\s*(?:=|:(?=\s*['"]))\s*)(?:(?P<quote>['"]).*?(?P=quote)|[^\s,;&'")\]}}]+)"""
+        # Authorization headers, and passwords in addresses
+        r"|(?P<scheme>\b(?:Bearer|Basic)\s+)[A-Za-z0-9._~+/=-]{8,}"
+        r"|(?P<user>://[^\s/:@'\"]*:)[^\s/@'\"]+(?=@)",
+        re.IGNORECASE,
+    )
 
 
 def scrub(text: str) -> str:
@@ -93,7 +141,7 @@ def scrub(text: str) -> str:
     >>> scrub("GET postgres://ada:hunter2@db/x with Authorization: Bearer abcdefghij")
     'GET postgres://ada:***@db/x with Authorization: Bearer ***'
     """
-    return _SCRUB.sub(_scrubbed, text)
+    return _scrubber(_Declared.names).sub(_scrubbed, text)
 
 
 def _scrubbed(match: re.Match[str]) -> str:

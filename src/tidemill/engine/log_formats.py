@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from tidemill.domain.terminal_text import clean
 from tidemill.engine.log_capture import is_configured
 from tidemill.engine.log_files import KEEP, DailyFileHandler
 from tidemill.engine.log_records import FIELDS, stamp_records
+from tidemill.engine.sanitize import scrubbed, scrubbed_details
 
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -40,21 +42,26 @@ class JsonLines(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": _shown_name(record),
-            "message": record.getMessage(),
+            "message": scrubbed(record.getMessage()),
             "pid": record.process,
         }
         extra = {name: value for name, value in vars(record).items() if name not in _OWN}
-        line |= {name: value for name, value in extra.items() if value is not None or name not in FIELDS}
+        for name, value in extra.items():
+            if value is not None or name not in FIELDS:
+                line[name] = scrubbed_details(value)
         if record.exc_info:
-            line["traceback"] = self.formatException(record.exc_info)
+            line["traceback"] = scrubbed(self.formatException(record.exc_info))
         return json.dumps(line, default=str)
 
 
 class PlainLines(logging.Formatter):
-    """One line per record. Lines logged inside a job name it."""
+    """One line per record, without characters that control a terminal. Lines logged inside a job name it."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s [%(process)d] %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        return clean(scrubbed(super().format(record)), lines=True)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (the logging module prescribes the name)
         if (name := _shown_name(record)) != record.name:

@@ -13,7 +13,7 @@ from tidemill.client.archive import BUDGET, MOST
 from tidemill.client.documents import archived_document
 from tidemill.client.stats.reports import document
 from tidemill.domain.access import Role
-from tidemill.domain.masks import masked_unique_key
+from tidemill.domain.masks import hidden, masked_unique_key
 from tidemill.domain.retention import ArchivedJob
 from tidemill.rest.api_request import ApiRequest
 from tidemill.rest.job_models import Status
@@ -251,7 +251,9 @@ async def explain_retention(request: ApiRequest) -> Response:
 
 def _shown(request: ApiRequest, archived: ArchivedJob) -> dict[str, Any]:
     shown: dict[str, Any] = archived_document(archived)
-    if not request.sees_secrets:
+    if request.hides_arguments:
+        shown["document"] = hidden(shown["document"])
+    elif not request.sees_secrets:
         content = shown["document"]
         job = dict(content.get("job", {}))
         # Arguments and result are JSON strings inside the document, so masking cannot see the names in them.

@@ -13,7 +13,7 @@ from tidemill.client.flows.documents import batch_document, node_document, timel
 from tidemill.client.flows.run import FlowNode
 from tidemill.domain.access import Role
 from tidemill.rest.api_request import ApiRequest
-from tidemill.rest.flows import NodeDocument, State, TimelineDocument, TimelineQuery
+from tidemill.rest.flows import NodeDocument, State, TimelineDocument, TimelineQuery, after_of
 from tidemill.rest.job_models import ReasonBody
 from tidemill.rest.models import (
     BodyModel,
@@ -110,7 +110,7 @@ async def list_batches(request: ApiRequest) -> Response:
                 name=query.name,
                 state=query.state,
                 limit=query.limit,
-                after=query.cursor,
+                after=after_of(query.cursor),
                 archived=query.archived,
             )
             return [batch_document(batch) for batch in found]
@@ -166,7 +166,7 @@ async def list_batch_jobs(request: ApiRequest) -> Response:
 
     nodes = await request.read(read)
     following = str(query.cursor + query.limit) if len(nodes) > query.limit else None
-    return request.page([node_document(node) for node in nodes[: query.limit]], following)
+    return request.page(request.failure_rows(map(node_document, nodes[: query.limit])), following)
 
 
 @routes.get(

@@ -156,8 +156,8 @@ async def list_parameters(request: ApiRequest) -> Response:
     """List the parameters of a definition's task with the definition's values, for forms."""
     definition = await _definition(request)
     rows = parameter_rows(request.app.registry.get(definition.task), definition.args)
-    visible = request.masked({row.name: row.value for row in rows})
-    return request.page([row._replace(value=visible[row.name])._asdict() for row in rows], None)
+    visible = request.payload({row.name: row.value for row in rows if row.is_set})
+    return request.page([row._replace(value=visible.get(row.name))._asdict() for row in rows], None)
 
 
 @routes.put("/api/definitions/{key}", role=Role.ADMIN, body=PutBody, answer=DefinitionDocument)
@@ -244,6 +244,7 @@ async def _save(
 
 def _document(request: ApiRequest, definition: Definition) -> dict[str, Any]:
     document: dict[str, Any] = definition_document(definition)
-    for name in ("args", "settings", "notifications"):
-        document[name] = request.masked(document[name])
+    document["args"] = request.payload(document["args"])
+    document["settings"] = request.payload_options(document["settings"])
+    document["notifications"] = request.masked(document["notifications"])
     return document

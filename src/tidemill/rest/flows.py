@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, Literal
+from uuid import UUID
 
 from pydantic import Field
 from starlette.responses import Response
@@ -18,7 +19,7 @@ from tidemill.client.flows.documents import (
 )
 from tidemill.client.flows.run import FlowNode, FlowRun
 from tidemill.domain.access import Role
-from tidemill.errors import BadFlow
+from tidemill.errors import BadFilter, BadFlow
 from tidemill.rest.api_request import ApiRequest
 from tidemill.rest.models import BodyModel, Cursor, Document, Instant, Items, Limit, Name, QueryModel, Words
 from tidemill.rest.routes import Routes
@@ -172,6 +173,16 @@ async def _flow(request: ApiRequest) -> FlowRun:
     return await request.read(read)
 
 
+def after_of(cursor: str | None) -> UUID | None:
+    """Return the id that the cursor of a list of flows or batches names."""
+    if cursor is None:
+        return None
+    try:
+        return UUID(cursor)
+    except ValueError:
+        raise BadFilter(f"{cursor[:100]!r} is not a cursor of this list", field="cursor") from None
+
+
 @routes.get("/api/flows", role=Role.VIEWER, query=FlowQuery, answer=Items[FlowDocument])
 async def list_flows(request: ApiRequest) -> Response:
     """List flows, the newest first."""
@@ -184,7 +195,7 @@ async def list_flows(request: ApiRequest) -> Response:
                 key=query.key,
                 state=query.state,
                 limit=query.limit,
-                after=query.cursor,
+                after=after_of(query.cursor),
                 archived=query.archived,
             )
 
@@ -248,7 +259,9 @@ async def get_flow(request: ApiRequest) -> Response:
 async def get_flow_graph(request: ApiRequest) -> Response:
     """Show the graph of a flow with the states of its nodes and the critical path."""
     run = await _flow(request)
-    return request.reply(graph_document(await request.read(run.graph)))
+    document = graph_document(await request.read(run.graph))
+    document["nodes"] = request.failure_rows(document["nodes"])
+    return request.reply(document)
 
 
 @routes.get("/api/flows/{id}/nodes", role=Role.VIEWER, query=NodeQuery, answer=Items[NodeDocument])
@@ -258,7 +271,7 @@ async def list_flow_nodes(request: ApiRequest) -> Response:
     query: NodeQuery = request.query
     nodes: list[FlowNode] = (await request.read(run.nodes))[query.cursor : query.cursor + query.limit + 1]
     following = str(query.cursor + query.limit) if len(nodes) > query.limit else None
-    return request.page([node_document(node) for node in nodes[: query.limit]], following)
+    return request.page(request.failure_rows(map(node_document, nodes[: query.limit])), following)
 
 
 @routes.get("/api/flows/{id}/timeline", role=Role.VIEWER, query=TimelineQuery, answer=Items[TimelineDocument])

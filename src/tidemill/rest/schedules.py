@@ -354,8 +354,8 @@ def _read(field: str, read: Any, data: Any) -> Any:
 
 def _document(request: ApiRequest, schedule: Schedule) -> dict[str, Any]:
     document: dict[str, Any] = schedule_document(schedule)
-    for name in ("args", "options"):
-        document[name] = request.masked(document[name])
+    document["args"] = request.payload(document["args"])
+    document["options"] = request.payload_options(document["options"])
     return document
 
 

@@ -123,7 +123,10 @@ def _handler(name: str) -> Handler:
             if option != "tenant" and value is not None:
                 how[option] = timedelta(seconds=value) if isinstance(value, float) else value
         report: Callable[..., Any] = getattr(request.app.stats, name)
-        return request.reply(document(await request.read(report, **how)))
+        shown = document(await request.read(report, **how))
+        if "rows" in shown:
+            shown["rows"] = request.failure_rows(shown["rows"])
+        return request.reply(shown)
 
     answer.__name__ = f"stats_{name}"
     answer.__doc__ = inspect.getdoc(getattr(StatsApi, name))

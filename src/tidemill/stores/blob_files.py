@@ -99,7 +99,8 @@ def _bucket(place: str) -> Any:
 
     try:
         if place.startswith("file:"):
-            return LocalStore(_folder(place), mkdir=True)
+            create_private_folder(_folder(place))
+            return LocalStore(_folder(place))
         parts = urlsplit(place)
         options = dict(parse_qsl(parts.query))
         client = {"allow_http": True} if options.get("endpoint", "").startswith("http://") else {}
@@ -107,6 +108,12 @@ def _bucket(place: str) -> Any:
         return from_url(url, config=options, client_options=client)  # type: ignore[call-overload]
     except Exception as error:
         raise BadSettings(f"blobs is {place!r}, which cannot be opened: {error}", setting="blobs") from error
+
+
+def create_private_folder(folder: Path) -> None:
+    """Create a directory that only its owner can enter, unless it exists: files in it hold arguments and results."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, exist_ok=True)
 
 
 def _folder(place: str) -> Path:

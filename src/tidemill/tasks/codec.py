@@ -22,7 +22,7 @@ from tidemill.errors import BadArguments, BadSettings
 from tidemill.tasks.annotations import surely_travels
 from tidemill.tasks.plain_codec import short_reader, short_writer
 from tidemill.tasks.schemas import keys_are_texts, kinds, travelling
-from tidemill.tasks.secret_values import Secret, open_arguments, open_result, secret_type
+from tidemill.tasks.secret_values import Secret, open_arguments, open_result, opened_secret, secret_type
 from tidemill.tasks.signature import (
     Fault,
     Parameter,
@@ -113,7 +113,7 @@ class ArgumentsCodec:
             return self._load(text)
         values = self._load(open_arguments(text, self.secrets, job, definition))
         return {
-            name: Secret(value) if name in self.secrets and value is not None else value
+            name: opened_secret(value) if name in self.secrets and value is not None else value
             for name, value in values.items()
         }
 
@@ -233,7 +233,7 @@ class ResultCodec:
             return None
         if self.is_secret and job is not None and text != "null":
             opened = open_result(text, job) if step is None else open_result(text, job, step)
-            return Secret(self._load(opened))
+            return opened_secret(self._load(opened))
         return self._load(text)
 
     def _load(self, text: str) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import itertools
 import json
 import os
 import re
@@ -15,10 +16,11 @@ import threading
 import types
 import typing
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, final
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 from tidemill.configuration import value_of
 from tidemill.domain.masks import HIDDEN
@@ -41,7 +43,7 @@ LEAST_SCRUBBED = 4
 """Shortest text that is removed from messages; shorter ones occur in ordinary words."""
 
 MOST_SCRUBBED = 1_000
-"""How many recently opened texts are removed from messages."""
+"""How many recently opened texts are removed from messages, besides those of secrets in use."""
 
 _KEY = re.compile(r"([A-Za-z0-9_-]{1,32}):([A-Za-z0-9+/_-]{43}=?)")
 
@@ -55,10 +57,11 @@ class Secret(Generic[T]):
     (Secret(***), '4711')
     """
 
-    __slots__ = ("_value",)
+    __slots__ = ("__weakref__", "_texts", "_value")
 
     def __init__(self, value: T) -> None:
         self._value = value
+        self._texts: tuple[str, ...] = ()
 
     def reveal(self) -> T:
         """Return the value itself."""
@@ -273,8 +276,19 @@ def _opened(value: Any, job: UUID, field: str) -> Any:
     if not is_sealed(value):
         raise BadArguments(f"{field} of job {job} is a secret, but is not sealed", field=field)
     opened = json.loads(seals().open(value[SEALED], job, field))
-    remember(opened)
+    _remember(_texts_of(opened))
     return opened
+
+
+def opened_secret(value: T) -> Secret[T]:
+    """Return an opened value as a task gets it. Its texts are removed from messages while the task has it, and later
+    until many others were opened.
+    """
+    secret = Secret(value)
+    secret._texts = tuple(_texts_of(value))
+    if secret._texts:
+        _in_use[next(_numbers)] = secret
+    return secret
 
 
 def masked_seals(value: Any) -> Any:
@@ -294,19 +308,32 @@ def masked_seals(value: Any) -> Any:
 
 _lock = threading.Lock()
 _opened_texts: OrderedDict[str, None] = OrderedDict()
+_in_use: WeakValueDictionary[int, Secret[Any]] = WeakValueDictionary()
+_numbers = itertools.count()
 
 
-def remember(value: Any) -> None:
-    """Remove the texts of this opened value from later messages of this process."""
+def _texts_of(value: Any) -> Iterator[str]:
+    """The texts in a value, in each form in which a message may contain them."""
     if isinstance(value, dict | list):
         for part in value.values() if isinstance(value, dict) else value:
-            remember(part)
+            yield from _texts_of(part)
         return
-    text = value if isinstance(value, str) else json.dumps(value)
-    if len(text) < LEAST_SCRUBBED or text in ("true", "false", "null"):
-        return
+    text = value if isinstance(value, str) else _plain_text(value)
+    if len(text) >= LEAST_SCRUBBED and text not in ("true", "false", "null"):
+        yield from dict.fromkeys((text, json.dumps(text)[1:-1], repr(text)[1:-1]))
+
+
+def _plain_text(value: Any) -> str:
+    try:
+        return json.dumps(value)
+    except TypeError:  # validated to a type of its own; its JSON was remembered when it was opened
+        return str(value)
+
+
+def _remember(forms: Iterable[str]) -> None:
+    """Remove these texts from later messages of this process."""
     with _lock:
-        for form in (text, json.dumps(text)[1:-1], repr(text)[1:-1]):
+        for form in forms:
             _opened_texts[form] = None
             _opened_texts.move_to_end(form)
         while len(_opened_texts) > MOST_SCRUBBED:
@@ -318,7 +345,8 @@ def without_opened(text: str) -> str:
     if not _opened_texts:
         return text
     with _lock:
-        forms = [form for form in _opened_texts if form in text]
+        forms = {form for form in _opened_texts if form in text}
+    forms.update(form for secret in _in_use.values() for form in secret._texts if form in text)
     for form in sorted(forms, key=len, reverse=True):
         text = text.replace(form, HIDDEN)
     return text

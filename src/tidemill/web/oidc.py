@@ -34,7 +34,10 @@ ALGORITHMS = (
 """Accepted signatures: only those that need the provider's private key."""
 
 METADATA_AGE = 3_600.0
-"""Seconds after which the discovery document and the keys are read again."""
+"""Seconds after which the discovery document is read again."""
+
+KEYS_AGE = 300.0
+"""Seconds after which the keys are read again: the provider may have withdrawn one that was stolen."""
 
 REFETCH = 10.0
 """Seconds between two reads of the keys because of a token with an unknown key."""
@@ -177,7 +180,7 @@ class IdentityProvider:
 
     async def metadata(self) -> Mapping[str, Any]:
         """Return the discovery document."""
-        if self._metadata is None or self._is_old(self._metadata[1]):
+        if self._metadata is None or self._is_old(self._metadata[1], METADATA_AGE):
             document = await self._get(f"{self.settings.issuer}/.well-known/openid-configuration")
             # Another issuer could otherwise act as this one.
             if str(document.get("issuer", "")).rstrip("/") != self.settings.issuer:
@@ -192,7 +195,7 @@ class IdentityProvider:
 
     async def keys(self) -> KeySet:
         """Return the provider's public keys."""
-        if self._keys is None or self._is_old(self._keys[1]):
+        if self._keys is None or self._is_old(self._keys[1], KEYS_AGE):
             self._keys = (await self._fetched_keys(), self._clock.monotonic())
         return self._keys[0]
 
@@ -238,8 +241,8 @@ class IdentityProvider:
             timeout=TIMEOUT,
         )
 
-    def _is_old(self, read_at: float) -> bool:
-        return self._clock.monotonic() - read_at > METADATA_AGE
+    def _is_old(self, read_at: float, age: float) -> bool:
+        return self._clock.monotonic() - read_at > age
 
     def _now(self) -> int:
         return int(self._clock.now().timestamp())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, ParamSpec, TypeVar
@@ -14,9 +14,10 @@ from starlette.requests import Request
 from tidemill.client.access import acting
 from tidemill.client.jobs.handle import Job
 from tidemill.domain.access import Identity, Role
-from tidemill.domain.filters import ALL_TENANTS, Page
+from tidemill.domain.filters import ALL_TENANTS, JobFilter, Page
 from tidemill.domain.job import Execution, JobRow, hidden_error, hidden_payload
-from tidemill.domain.masks import looks_secret, masked, masked_name
+from tidemill.domain.job_match import finds
+from tidemill.domain.masks import HIDDEN, hidden, looks_secret, masked, masked_name
 from tidemill.domain.permissions import NOTHING, ActTarget
 from tidemill.errors import JobNotFound
 from tidemill.tasks.ambient import tenant_scope
@@ -30,6 +31,12 @@ R = TypeVar("R")
 
 _UNCHECKED = frozenset({"job", "list", "later"})
 """Sources of an object that the guard cannot know before the route runs."""
+
+_USER_OPTIONS = frozenset({"metadata", "headers"})
+"""Options of a job with data of its user."""
+
+_FAILURE_TEXTS = ("message", "reason", "fingerprint")
+"""Names of texts in rows about jobs that may contain the message of an error, or its digest."""
 
 
 class WebRequest:
@@ -147,6 +154,10 @@ class WebRequest:
         if not self.identity.grants:
             return page
         items = [job for job in page.items if self.permits("jobs.read", job.row.task, job.row.queue)]
+        if self.hides_arguments and (text := conditions.get("text")):
+            # The store also searches the messages of errors, which this caller may not see.
+            is_found = finds(JobFilter(ALL_TENANTS, text=text, text_in_args=False))
+            items = [job for job in items if is_found(self.cleared(job.row))]
         return replace(page, items=items)
 
     # Request -----------------------------------------------------------------------------------------------------------
@@ -231,6 +242,29 @@ class WebRequest:
     def masked(self, value: Any) -> Any:
         """Mask user data if the caller may not see secrets."""
         return value if self.sees_secrets else masked(value)
+
+    def payload(self, value: Any) -> Any:
+        """Mask arguments, results or metadata; of those that a grant hides only the names remain."""
+        return hidden(value) if self.hides_arguments else self.masked(value)
+
+    def payload_options(self, options: Mapping[str, Any]) -> Any:
+        """Mask the options of a job to come, and hide its metadata and headers if a grant hides arguments."""
+        shown = self.masked(options)
+        if self.hides_arguments:
+            shown = {name: hidden(item) if name in _USER_OPTIONS else item for name, item in shown.items()}
+        return shown
+
+    def failure_text(self, text: str | None) -> str | None:
+        """Return the message of an error or a reason that contains it, unless a grant hides arguments."""
+        return HIDDEN if text and self.hides_arguments else text
+
+    def failure_rows(self, rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return rows about jobs, without the messages of their errors if a grant hides arguments."""
+        rows = list(rows)
+        if self.hides_arguments:
+            for row in rows:
+                row.update({name: self.failure_text(row[name]) for name in _FAILURE_TEXTS if name in row})
+        return rows
 
     def masked_names(self, value: Any) -> Any:
         """Mask the names of limits in texts at any depth, if the caller may not see secrets."""

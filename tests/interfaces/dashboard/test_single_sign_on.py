@@ -292,6 +292,17 @@ def test_rotated_keys_are_read_again(shop: Shop) -> None:
         assert answer.status_code == 200, answer.text
 
 
+def test_a_key_that_the_provider_withdrew_is_refused_when_its_keys_are_read_again(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.sign_in()
+    headers = {"authorization": f"Bearer {shop.op.token(shop.op.rotate())}"}
+    monkeypatch.setattr("tidemill.web.oidc.KEYS_AGE", -1.0)
+    problem(shop.browser.request("GET", "/api/jobs", headers=headers), 401, "unauthenticated")
+    headers = {"authorization": f"Bearer {shop.op.token()}"}
+    assert shop.browser.request("GET", "/api/jobs", headers=headers).status_code == 200
+
+
 def test_tokens_with_invented_keys_cause_few_requests(shop: Shop) -> None:
     shop.sign_in()
     before = shop.op.key_requests

@@ -9,6 +9,9 @@ turn), or the URL of a database to write to.
 run again with other seeds, until there are enough requests or two runs in a row add none. The final table shows the
 count per route.
 
+``--minutes`` ends the run early: the processes stop, and the table shows how far each route came. ``--step`` is the number
+of requests that one process generates for a route; with a small one, all routes advance together.
+
 Generating requests takes far longer than answering them, so ``--processes`` processes share the routes. All routes of
 one resource run in the same process, because they work on the objects that one of them creates. DELETE routes run
 last.
@@ -21,10 +24,12 @@ import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -147,8 +152,10 @@ def mend(made: Place) -> None:
         app.definitions.save(NIGHTLY, NIGHTLY)
 
 
-def examine(made: Place, examples: int, *, seed: int = 1, words: Sequence[str] = ()) -> Findings:
-    """Run schemathesis against this server."""
+def examine(
+    made: Place, examples: int, *, seed: int = 1, words: Sequence[str] = (), seconds: float | None = None
+) -> Findings:
+    """Run schemathesis against this server, for at most this time."""
     with tempfile.TemporaryDirectory(prefix="tidemill-schemas-") as folder:
         report, config = Path(folder, "report.json"), Path(folder, "schemathesis.toml")
         counts = Path(folder, "counts.json")
@@ -175,10 +182,26 @@ def examine(made: Place, examples: int, *, seed: int = 1, words: Sequence[str] =
             *words,
         ]
         around = {**os.environ, "SCHEMATHESIS_HOOKS": str(HOOKS), "TIDEMILL_COUNTS": str(counts)}
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder, env=around)
+        code, output = _ended(command, folder, around, seconds)
         told = json.loads(report.read_text()) if report.exists() else {}
         counted = json.loads(counts.read_text()) if counts.exists() else {}
-        return Findings(done.returncode, told, done.stdout + done.stderr, counted)
+        return Findings(code, told, output, counted)
+
+
+def _ended(
+    command: Sequence[str], folder: str, around: Mapping[str, str], seconds: float | None
+) -> tuple[int, str]:
+    """Run a command, and interrupt it after this time. Return its exit code, 0 if it found nothing until then."""
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder, env=around
+    )
+    try:
+        output, _ = process.communicate(timeout=seconds)
+        return process.returncode, output
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)  # it writes its report
+        output, _ = process.communicate()
+        return int("FAILURES" in output or "ERRORS" in output), output
 
 
 def labelled(only: str = "") -> dict[str, ApiOperation]:
@@ -214,9 +237,19 @@ class Thorough:
     """
 
     def __init__(
-        self, made: Place, examples: int, *, seed: int, processes: int, words: Sequence[str] = ()
+        self,
+        made: Place,
+        examples: int,
+        *,
+        seed: int,
+        processes: int,
+        words: Sequence[str] = (),
+        step: int | None = None,
+        seconds: float | None = None,
     ) -> None:
         self._made, self._examples, self._seed = made, examples, seed
+        self._step, self._rounds = step or examples, MOST_ROUNDS * -(-examples // (step or examples))
+        self._until = None if seconds is None else time.monotonic() + seconds
         self._processes, self._words = processes, words
         self._mending = threading.Lock()
         self.worst = 0
@@ -225,9 +258,9 @@ class Thorough:
     def run(self, acts: Mapping[str, ApiOperation]) -> None:
         """Run all rounds."""
         self.asked = {label: Asked() for label in acts}
-        for number in range(MOST_ROUNDS):
+        for number in range(self._rounds):
             short = self._short()
-            if not short:
+            if not short or self._left() == 0:
                 break
             print(f"round {number + 1}: {len(short)} routes", flush=True)
             phases = "examples,coverage,fuzzing" if number == 0 else "fuzzing"
@@ -237,11 +270,17 @@ class Thorough:
                 # different ones.
                 dealt = hands(some, acts) if number < TOGETHER else [[label] for label in some]
                 self._deal(dealt, 2 * number + deleting, phases)
-        if len(acts) == len(labelled()):  # a subset of the routes may contain no links between operations
+        if (
+            len(acts) == len(labelled()) and self._left() != 0
+        ):  # a subset of the routes may contain no links between operations
             # The stateful phase feeds each response into the next request, so no other run may change data at the
             # same time.
             print("one after another:", flush=True)
             self._hear(self._examine(list(self.asked), 0, "stateful"), ())
+
+    def _left(self) -> float | None:
+        """The seconds until the end of the run, if it has one."""
+        return None if self._until is None else max(self._until - time.monotonic(), 0)
 
     def _short(self) -> list[str]:
         """The routes that still lack distinct requests."""
@@ -259,14 +298,18 @@ class Thorough:
                 self._hear(done.result(), taken[done])
 
     def _examine(self, chosen: list[str], number: int, phases: str) -> Findings:
+        left = self._left()
+        if left == 0:
+            return Findings(0, {}, "", {})
         with self._mending:
             mend(self._made)
         named = [word for label in chosen for word in ("--include-name", label)]
         return examine(
             self._made,
-            self._examples,
+            self._step,
             seed=self._seed + number,
             words=["--phases", phases, *named, *self._words],
+            seconds=left,
         )
 
     def _hear(self, found: Findings, chosen: Iterable[str]) -> None:
@@ -293,7 +336,7 @@ def table(asked: dict[str, Asked], examples: int) -> str:
             f"{label:<{width}}  {each.cases:>8,}  {len(each.distinct):>9,}  {each.seconds:>7.1f}  {answers}"
         )
         if len(each.distinct) < examples:
-            why = "there are no more" if each.barren >= 2 else f"not found in {MOST_ROUNDS} runs"
+            why = "there are no more" if each.barren >= 2 else "the run ended before"
             line += f"  (fewer than {examples:,}: {why})"
         lines.append(line)
     total = sum(each.cases for each in asked.values())
@@ -323,12 +366,23 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=2, help="runs of schemathesis at once")
     parser.add_argument("--only", default="", metavar="REGEX", help="only routes such as 'POST /api/jobs$'")
+    parser.add_argument("--step", type=int, help="requests for a route from one process  [default: all]")
+    parser.add_argument("--minutes", type=float, help="end the run early")
     given, rest = parser.parse_known_args()
+    seconds = None if given.minutes is None else given.minutes * 60
     worst = 0
     for store in STORES if given.store == "all" else (given.store,):
         print(f"== {store}, seed {given.seed}", flush=True)
         with store_url(store) as url, furnished(url) as made:
-            asking = Thorough(made, given.examples, seed=given.seed, processes=given.processes, words=rest)
+            asking = Thorough(
+                made,
+                given.examples,
+                seed=given.seed,
+                processes=given.processes,
+                words=rest,
+                step=given.step,
+                seconds=seconds,
+            )
             asking.run(labelled(given.only))
         print(table(asking.asked, given.examples), flush=True)
         print(f"{store}: {'something is wrong' if asking.worst else 'nothing is wrong'}", flush=True)

@@ -47,6 +47,11 @@ def test_pages_of_flows_and_nodes(shop: Site) -> None:
     assert len(shop.get(f"/api/flows/{ids[0]}/nodes?limit=3&cursor={page['next']}")["items"]) == 1
 
 
+def test_a_text_that_is_no_cursor_is_an_invalid_filter(shop: Site) -> None:
+    for kind in ("flows", "batches"):
+        problem(shop.call("GET", f"/api/{kind}?cursor={'0' * 60}"), 422, "bad_filter")
+
+
 def test_people_retry_skip_and_cancel(shop: Site) -> None:
     flow = start(shop)
     shop.drain()

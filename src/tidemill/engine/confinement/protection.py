@@ -37,7 +37,8 @@ def sandbox_problem() -> str | None:
     if done.returncode == 0:
         return None
     lines = done.stderr.strip().splitlines()
-    return (lines[-1] if lines else f"the trial of a sandbox ended with code {done.returncode}")[-_LAST:]
+    reason = (lines[-1] if lines else f"the trial of a sandbox ended with code {done.returncode}")[-_LAST:]
+    return f"the system gives this user no namespaces ({reason})" if "unshare" in reason else reason
 
 
 def missing_protection(given: Confinement | None) -> str | None:
@@ -64,6 +65,14 @@ SANDBOX_ADVICE = (
 )
 
 
+CONTAINER_ADVICE = "install and start podman or docker on the machines of the workers"
+
+
+def advice(given: Confinement | None) -> str:
+    """What to change so that a worker here can confine jobs in this way."""
+    return SANDBOX_ADVICE if isinstance(given, Sandbox) else CONTAINER_ADVICE
+
+
 def protections() -> list[Protection]:
     """The kinds of confinement, for reports."""
     sandbox = sandbox_problem()
@@ -79,8 +88,6 @@ def protections() -> list[Protection]:
         Protection(
             "container",
             None if runtime else containers.missing_runtime(None),
-            f"through {runtime}"
-            if runtime
-            else "install and start podman or docker on the machines of the workers",
+            f"through {runtime}" if runtime else CONTAINER_ADVICE,
         ),
     ]

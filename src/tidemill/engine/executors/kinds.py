@@ -34,14 +34,20 @@ def _is_refused(declared: Declared) -> bool:
     confinement = declared.options.confinement
     if confinement is None:
         return False
-    from tidemill.engine.confinement.protection import missing_protection, refusal
+    from tidemill.engine.confinement.protection import advice, missing_protection, refusal
 
     problem, refused = missing_protection(confinement), refusal(confinement)
     if problem is None:
         return False
     kind = declared.options.isolation_name
     if refused is not None:
-        _log.error("task %s needs a %s and is not claimed here: %s", declared.name, kind, problem)
+        _log.error(
+            "task %s needs a %s and is not claimed here: %s; %s",
+            declared.name,
+            kind,
+            problem,
+            advice(confinement),
+        )
         return True
     _log.warning(
         "task %s runs without its %s, only with limits and a clean environment, as strict=False allows: %s",

@@ -1,24 +1,18 @@
-"""``tidemill secrets``: the keys that seal stored values, and their rotation."""
+"""``tidemill keys status`` and ``keys rotate``: the keys that seal stored values, and their rotation."""
 
 from __future__ import annotations
 
 import click
 
 from tidemill.cli.context import CommandContext, with_context
-from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import Column, print_json, print_lines, print_table, thousands
 from tidemill.client.secrets import Rotation, Secrets
 
 
-@click.group(cls=InOrder)
-def secrets() -> None:
-    """Show and rotate the keys of secret values."""
-
-
-@secrets.command()
+@click.command()
 @with_context
 def status(context: CommandContext) -> None:
-    """Show how many stored values each key seals.
+    """Show how many stored values each encryption key seals.
 
     Archived jobs are not counted.
     """
@@ -42,10 +36,10 @@ def _state(name: str, active: str | None, missing: tuple[str, ...]) -> str:
     return "missing here" if name in missing else "opens old values"
 
 
-@secrets.command()
+@click.command()
 @with_context
 def rotate(context: CommandContext) -> None:
-    """Seal stored values again with the newest key.
+    """Seal stored values again with the newest encryption key.
 
     The newest key is the first one of TIDEMILL_ENCRYPTION_KEYS.
 

@@ -25,6 +25,10 @@ class Coordination(StrEnum):
     STEAL = "steal"  #: all workers, in small batches that skip locked rows
 
 
+LED = frozenset({Coordination.LEASE, Coordination.ADVISORY})
+"""The modes with one leader at a time."""
+
+
 class WorkerState(StrEnum):
     """The state that a worker reports."""
 

@@ -288,7 +288,7 @@ def _leases(context: CommandContext) -> Findings:
         return
     for lease in context.store.leases():
         # Held only during an archive run.
-        if lease.name == ARCHIVE:
+        if lease.name == ARCHIVE or lease.is_of_app:
             continue
         if lease.holder is not None and lease.expires_at is not None and lease.expires_at <= now:
             ago = f"{span(now - lease.expires_at)} ago"

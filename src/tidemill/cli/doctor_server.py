@@ -15,6 +15,8 @@ MARGIN = 1.3
 
 _OWN = 2  # idle connections of a supervisor: wake-ups, and heartbeats with its other calls
 
+_NAME_IT = "name the standbys there, or turn on synchronous_mode of Patroni"
+
 Finding = tuple[str, str, str]
 
 
@@ -23,6 +25,27 @@ def look_at_server(store: Store, now: datetime) -> Iterator[Finding]:
     server = store.server()
     if server is not None:
         yield _connections(server, idle_connections(store, now))
+        yield _durability(server)
+
+
+def _durability(server: ServerStatus) -> Finding:
+    text = f"an accepted job survives {server.survives}"
+    if server.durability in ("standby", "applied"):
+        if not server.synchronous_standby_names:
+            return (
+                "fail",
+                "durability",
+                f"durability={server.durability} needs a standby, but synchronous_standby_names is empty: {text}; {_NAME_IT}",
+            )
+        if not server.synchronous_standbys:
+            return (
+                "warn",
+                "durability",
+                "no synchronous standby is seen to stream; start one, or grant pg_monitor: without one, enqueues wait",
+            )
+    if server.synchronous_commit == "off":
+        return "warn", "durability", f"{text}; set synchronous_commit, or add durability=local to the URL"
+    return "ok", "durability", text
 
 
 def idle_connections(store: Store, now: datetime) -> int:

@@ -146,6 +146,7 @@ class Duties:
         coordination: Coordination = Coordination.LEASE,
         lease_beat: timedelta = LEASE_BEAT,
         lease_expiry: timedelta = LEASE_EXPIRY,
+        lease_rotation: timedelta | None = None,
         random: Random,
         listener: WakeupListener | None = None,
         describe: Callable[[], Mapping[str, object]] | None = None,
@@ -167,6 +168,7 @@ class Duties:
                     holder,
                     beat=lease_beat,
                     expiry=lease_expiry,
+                    rotation=lease_rotation,
                     random=random,
                     listener=listener,
                 )

@@ -187,6 +187,7 @@ class EmbeddedWorker:
             coordination=coordination,
             lease_beat=settings.lease_beat,
             lease_expiry=settings.lease_expiry,
+            lease_rotation=settings.lease_rotation,
             random=random,
             listener=listener,
             describe=lambda: holder_data(process_name(), self._own()),

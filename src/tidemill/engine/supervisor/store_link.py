@@ -401,6 +401,7 @@ class _Parts:
             coordination=coordination,
             lease_beat=settings.lease_beat,
             lease_expiry=settings.lease_expiry,
+            lease_rotation=settings.lease_rotation,
             random=random,
             listener=self.listener,
             describe=lambda: holder_data(process_name(), alive()),

@@ -228,11 +228,13 @@ class PostgresDriver:
             self.notify(self._local.topics)
 
     def _limit(self, connection: Connection) -> None:
-        """Set the timeouts for one transaction, for a shared session."""
+        """Set the timeouts and the durability for one transaction, for a shared session."""
         connection.execute(
             "select set_config('statement_timeout', %s, true), set_config('lock_timeout', %s, true)",
             (_milliseconds(self._settings.statement_timeout), _milliseconds(self._settings.lock_timeout)),
         )
+        for name, value in self._settings.commits.items():
+            connection.execute("select set_config(%s, %s, true)", (name, value))
 
     # Connecting ------------------------------------------------------------------------------------------------------
 
@@ -245,7 +247,8 @@ class PostgresDriver:
         if self._pooled:
             connection = Connection.connect(self._settings.conninfo, autocommit=True)
         else:
-            options = " ".join(f"-c {name}={value}" for name, value in {**limits, **_PLANNING}.items())
+            wanted = {**limits, **_PLANNING, **self._settings.commits}
+            options = " ".join(f"-c {name}={value}" for name, value in wanted.items())
             connection = self._connect_with(options)
         try:
             self._inspect(connection, limits)
@@ -402,7 +405,7 @@ class PostgresDriver:
         self._restart_after_fork()
         try:
             with self._pool.connection() as connection:
-                return read_server(connection)
+                return read_server(connection)._replace(durability=self._settings.durability)
         except psycopg.Error as error:
             raise translate(error, self.url) from error
 

@@ -29,5 +29,5 @@ def read_server(connection: Connection) -> ServerStatus:
     """Read the status of this connection's server."""
     row = connection.execute(_STATUS).fetchone()
     assert row is not None
-    age = row[7]
-    return ServerStatus(*row[:7], replay_age=max(age, timedelta(0)) if age is not None else None)
+    *facts, age = row
+    return ServerStatus(*facts, max(age, timedelta(0)) if age is not None else None)

@@ -49,7 +49,7 @@ def test_lists_and_statistics_come_from_the_standby_until_it_lags_or_is_gone(pai
         late = work.enqueue(number=3)
         assert app.jobs.get(late.id).status == "pending"  # a single job always comes from the primary
         assert app.jobs.count() == len(app.jobs.list().items) == 3
-        assert app.stats.by_status()["pending"] == 3
+        assert [row.jobs for row in app.stats.by_status()] == [3]
         with acting("ann"):
             late.cancel("no")
             assert app.jobs.count(status="cancelled") == 1  # her own change

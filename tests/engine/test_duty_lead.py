@@ -60,14 +60,14 @@ def leaders(yard: Yard, seconds: int) -> list[int]:
 def test_a_leader_with_rotation_passes_the_lease_on_and_keeps_no_lead_for_longer(yard: Yard) -> None:
     for _ in range(3):
         listener = Deaf(yard.memory, yard.clock)
-        yard.loop(every(5, lambda: Done()), listener=listener, lease_rotation=timedelta(minutes=1))
+        yard.loop(every(5, Done), listener=listener, lease_rotation=timedelta(minutes=1))
     turns = [leader for leader in leaders(yard, 400) if leader >= 0]
     assert len(turns) >= 6
     assert all(before != after for before, after in pairwise(turns))
 
 
 def test_a_worker_that_is_alone_leads_again_after_its_rotation(yard: Yard) -> None:
-    yard.loop(every(5, lambda: Done()), lease_rotation=timedelta(minutes=1))
+    yard.loop(every(5, Done), lease_rotation=timedelta(minutes=1))
     assert leaders(yard, 200) == [0, -1, 0, -1, 0, -1, 0]
     assert yard.memory.leases()[0].term == 4
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -20,6 +22,8 @@ from tidemill.stores.base import Store
 from tidemill.stores.memory import MemoryStore
 from tidemill.stores.open import open_store
 from tidemill.stores.sql.postgres.settings import read_settings
+
+WAITING = "select count(*) from pg_stat_activity where wait_event = 'SyncRep'"
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +96,19 @@ def test_a_promotion_loses_accepted_jobs_only_with_local_durability(pair: Pair, 
         assert durability_of(store)[0] == "ok"
         pair.wait_for_receiver()
         pair.halt_receiver()
-        accepted = jobs[:10]
+        accepted, refused = jobs[:10], threading.Event()
         if word == "local":
             for job in jobs[10:]:
                 store.enqueue([job])
                 accepted = [*accepted, job]
-        pair.kill_primary()
+            pair.kill_primary()
+        else:
+            waiting = threading.Thread(target=_refused, args=(store, jobs[10], refused), name="enqueues")
+            waiting.start()
+            eventually(lambda: pair.primary.ask(WAITING) == "1")
+            pair.kill_primary()
+            waiting.join()
+            assert refused.is_set()
         with pytest.raises(StoreUnavailable):
             store.lanes()
         pair.promote()
@@ -106,6 +117,14 @@ def test_a_promotion_loses_accepted_jobs_only_with_local_durability(pair: Pair, 
         lost = len(accepted) - len(kept)
         assert lost == (10 if word == "local" else 0)
     pair.add_standby()
+
+
+def _refused(store: Store, job: NewJob, refused: threading.Event) -> None:
+    """Enqueue a job, and record that it was not accepted."""
+    with contextlib.suppress(StoreUnavailable):
+        store.enqueue([job])
+        return
+    refused.set()
 
 
 def _answers(store: Store) -> bool:

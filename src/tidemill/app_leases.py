@@ -130,7 +130,8 @@ class AppLease:
             )
 
     async def __aenter__(self) -> Self:
-        return await self._client.in_thread(self.__enter__)
+        await self._client.in_thread(self.__enter__)
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

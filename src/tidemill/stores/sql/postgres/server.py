@@ -29,5 +29,6 @@ def read_server(connection: Connection) -> ServerStatus:
     """Read the status of this connection's server."""
     row = connection.execute(_STATUS).fetchone()
     assert row is not None
-    *facts, age = row
-    return ServerStatus(*facts, max(age, timedelta(0)) if age is not None else None)
+    status = ServerStatus(*row)
+    age = status.replay_age
+    return status if age is None else status._replace(replay_age=max(age, timedelta(0)))

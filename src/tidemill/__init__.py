@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidemill.app import App
+from tidemill.app_leases import AppLease
 from tidemill.client.access import acting
 from tidemill.client.enqueue.bound_task import BoundTask, Recipe
 from tidemill.client.jobs.handle import Job
@@ -70,6 +71,7 @@ __all__ = [
     "After",
     "All",
     "App",
+    "AppLease",
     "ArchivePolicy",
     "Batch",
     "BatchInfo",

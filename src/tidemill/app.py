@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 from weakref import WeakSet
 
 from tidemill.app_flows import FlowApp
+from tidemill.app_leases import LeaseApp
 from tidemill.app_notifications import NotificationApp
 from tidemill.app_settings import (
     RESULT_SETTINGS,
     AppKeywords,
     check_settings,
     given_stores,
+    open_standbys,
     open_stores,
     read_app_settings,
     read_blobs,
@@ -75,14 +77,14 @@ if TYPE_CHECKING:
 Trigger.present = SystemClock().now  # lets a trigger compute its next fires
 
 
-class App(FlowApp, NotificationApp, TaskDeclarer, MessageSender):
+class App(FlowApp, NotificationApp, TaskDeclarer, MessageSender, LeaseApp):
     """Tasks and the stores that hold their jobs.
 
     ``App()`` keeps jobs in the store that ``TIDEMILL_STORE``, ``TIDEMILL_STORE_FILE``, ``store`` in ``[tool.tidemill]`` of
     pyproject.toml or ``DATABASE_URL`` names, else in memory. ``App("sqlite:///jobs.db")`` uses a file, ``App("postgresql://…")`` a
     database. ``stores={"reports": …, "archive": …}`` names further stores.
     The archive may also be a directory or a bucket: ``"file:///srv/archive"``, ``"s3://bucket/prefix"``.
-    ``store_for`` is a function from a tenant to the name of its store.
+    ``store_for`` is a function from a tenant to the name of its store; ``reads="standby"`` reads lists from a standby.
 
     >>> app = App("memory://")
     >>> @app.task
@@ -140,6 +142,7 @@ class App(FlowApp, NotificationApp, TaskDeclarer, MessageSender):
 
     def _bind_keys(self) -> None:
         self.keys, self.access, self.sessions = access_apis(self._client)
+        self._client.read_from(open_standbys(self._settings, self._urls, self.clock))
 
     def configure(
         self,
@@ -181,9 +184,9 @@ class App(FlowApp, NotificationApp, TaskDeclarer, MessageSender):
             opened_store.blob_url = blobs
         self._bind_notifications()
         self._read_names()
+        self._urls = self._urls if chosen is None else urls_of(given)
         self._bind_keys()
         if chosen is not None:
-            self._urls = urls_of(given)
             self.deployed_at = None
             self._declarations.restart()
 
@@ -193,8 +196,7 @@ class App(FlowApp, NotificationApp, TaskDeclarer, MessageSender):
         self.archive = Archive(self._client, self.jobs)
         self.definitions = Definitions(self._client)
         self.schedules = Schedules(self._client)
-        self.stats = StatsApi(self._client)
-        self.control = Control(self._client)
+        self.stats, self.control = StatsApi(self._client), Control(self._client)
         self.audit, self.secrets = Audit(self._client), Secrets(self._client)
         self.limits = Limits(self._client)
         self._bind_notifications()

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, TypedDict
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from tidemill.client.placement import StoreFor, check_stores
 from tidemill.clock import Clock
@@ -64,6 +65,7 @@ class AppKeywords(TypedDict, total=False):
     notify: Mapping[str, str]
     outgoing_networks: Sequence[str]
     owners: Mapping[str, str]
+    reads: str | None
     release: str | None
     retention: Retention | Sequence[ArchivePolicy]
     secret_names: Sequence[str]
@@ -195,6 +197,34 @@ def read_blobs(settings: AppKeywords) -> str | None:
     """Return the URL of the place for large values; None for the tables of the stores."""
     blobs = settings.get("blobs")
     return None if blobs is None else check_place(blobs)
+
+
+def open_standbys(settings: AppKeywords, given: Mapping[str, str | None], clock: Clock) -> dict[str, Store]:
+    """Open the standbys that ``reads`` asks for. ``"standby"`` is that of each store, a URL that of the default one."""
+    reads = settings.get("reads")
+    if reads is None:
+        return {}
+    urls = {name: where for name, where in given.items() if where is not None}
+    if reads != "standby":
+        urls = dict.fromkeys(list(given)[:1], reads)
+    if not all(url.startswith("postgres") for url in urls.values()) or not urls:
+        raise BadSettings(
+            f"reads is {reads!r}; expected 'standby' with stores at postgresql:// URLs, or the postgresql:// URL of a standby",
+            setting="reads",
+        )
+    return {name: open_store(standby_url(url), clock=clock) for name, url in urls.items()}
+
+
+def standby_url(url: str) -> str:
+    """The URL of the standby among the hosts of this URL; that of the primary if no standby answers.
+
+    >>> standby_url("postgresql://one,two/jobs?durability=standby")
+    'postgresql://one,two/jobs?durability=standby&pool=5&notify=0&target_session_attrs=prefer-standby'
+    """
+    given = parse_qsl(urlsplit(url).query)
+    more = {"pool": "5", "notify": "0", "target_session_attrs": "prefer-standby"}
+    query = urlencode({**dict(given), **more})
+    return f"{url.partition('?')[0]}?{query}"
 
 
 def open_stores(

@@ -20,6 +20,7 @@ a stable ``code`` that HTTP problem documents, exit codes and the documentation 
     │   ├── SchedulePaused
     │   ├── WorkerNotFound
     │   ├── LeaseNotFound
+    │   ├── LeaseHeld
     │   ├── KeyNotFound
     │   ├── LimitNotFound
     │   ├── QueueFull
@@ -174,6 +175,12 @@ class LeaseNotFound(UsageError):
     code = "lease_not_found"
 
 
+class LeaseHeld(UsageError):
+    """Another process holds the lease."""
+
+    code = "lease_held"
+
+
 class KeyNotFound(UsageError):
     """There is no key with this id."""
 
@@ -313,7 +320,7 @@ class IllegalTransition(JobError):
 
 
 class LeaseLost(JobError):
-    """The worker's claim on the job has passed to another worker; nothing was written."""
+    """The claim on a job, or a lease, has passed to another holder; nothing was written."""
 
     code = "lease_lost"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -43,6 +44,32 @@ def test_one_of_several_loops_leads_and_its_lease_records_its_results(yard: Yard
     assert facts["items"] == 21
     assert datetime.fromisoformat(facts["last_tick"]).tzinfo is not None
     assert facts["errors"] == 0
+
+
+def leaders(yard: Yard, seconds: int) -> list[int]:
+    """Each change of the leader during this time; -1 while there is none."""
+    seen: list[int] = []
+    for _ in range(seconds):
+        yard.pass_time(1)
+        now = next((number for number, loop in enumerate(yard.loops) if loop.leading), -1)
+        if not seen or seen[-1] != now:
+            seen.append(now)
+    return seen
+
+
+def test_a_leader_with_rotation_passes_the_lease_on_and_keeps_no_lead_for_longer(yard: Yard) -> None:
+    for _ in range(3):
+        listener = Deaf(yard.memory, yard.clock)
+        yard.loop(every(5, Done), listener=listener, lease_rotation=timedelta(minutes=1))
+    turns = [leader for leader in leaders(yard, 400) if leader >= 0]
+    assert len(turns) >= 6
+    assert all(before != after for before, after in pairwise(turns))
+
+
+def test_a_worker_that_is_alone_leads_again_after_its_rotation(yard: Yard) -> None:
+    yard.loop(every(5, Done), lease_rotation=timedelta(minutes=1))
+    assert leaders(yard, 200) == [0, -1, 0, -1, 0, -1, 0]
+    assert yard.memory.leases()[0].term == 4
 
 
 @pytest.mark.parametrize("hours", [-6, 0, 6])

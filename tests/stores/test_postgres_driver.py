@@ -17,6 +17,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from tests.engine.cluster_kit import eventually
 from tests.servers.postgres import TestPostgres
 
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
@@ -309,6 +310,31 @@ def test_a_pool_never_exceeds_its_size(url: str) -> None:
     with psycopg.connect(url) as raw:
         assert one(raw, "select count(*) from pg_stat_activity where application_name = 'small'") <= 2
     store.close()
+
+
+def test_a_rest_closes_all_but_one_of_the_connections_that_are_hardly_used(url: str) -> None:
+    store = open_store(f"{url}?application_name=resting")
+    together = threading.Barrier(4)
+
+    def use() -> None:
+        with store.transaction():
+            store.lanes()
+            together.wait(PATIENCE)
+
+    counted = "select count(*) from pg_stat_activity where application_name = 'resting'"
+    with psycopg.connect(url, autocommit=True) as raw, ThreadPoolExecutor(4) as pool:
+        for _ in range(30):
+            list(pool.map(lambda _: use(), range(4)))
+        store.rest()
+        assert one(raw, counted) == 4  # all of them are in regular use
+        list(pool.map(lambda _: use(), range(4)))
+        store.rest()
+        eventually(lambda: one(raw, counted) == 1)
+        store.rest()
+        store.lanes()
+        assert one(raw, counted) == 1
+    store.close()
+    store.rest()
 
 
 def test_a_closed_store_is_unavailable_and_can_be_closed_again(url: str) -> None:

@@ -33,7 +33,7 @@ GROUPS = {
         "BusinessCalendar", "Exclude", "country_calendar", "country_holidays", "exchange_holidays",
     ],
     "Signals": ["Retry", "Snooze", "Cancel", "Review", "PermanentError"],
-    "Stores and operation": ["open_store", "Store", "ArchivePolicy", "Retention", "Thresholds"],
+    "Stores and operation": ["open_store", "Store", "AppLease", "ArchivePolicy", "Retention", "Thresholds"],
     "Events, access and tests": ["Event", "Counts", "Role", "Identity", "acting", "ManualClock"],
 }  # fmt: skip
 """The section of each name; names in no section go under "Other names"."""
@@ -115,6 +115,7 @@ APP_SETTINGS = {
     "notify": "channels of notifications by name: `https://…#whsec_…`, `mailto:…`, or a URL of apprise",
     "outgoing_networks": "private networks that webhooks and heartbeats may reach, such as `10.0.0.0/8`",
     "owners": "addresses of owners by name, who are notified of permanent failures of their tasks and definitions",
+    "reads": '`"standby"`: lists, statistics and dashboards from a standby, or its URL; see [high availability](../howto/high-availability.md)',
     "release": "release of the code, which decides whose declared schedules count; also `TIDEMILL_RELEASE`",
     "lifespan": "function that receives the app and returns a context manager, which every runner enters; `ctx.state` is its value",
     "smtp": "mail server of `mailto:` channels: `smtp://user:password@host:587?from=jobs@example.com`",

@@ -16,6 +16,7 @@ from rich.text import Text
 from tidemill.cli import pause_actions
 from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.doctor_isolation import look_at_isolation
+from tidemill.cli.doctor_server import look_at_server
 from tidemill.cli.doctor_sqlite import look_at_file
 from tidemill.cli.retention import archive_of, retention_line
 from tidemill.cli.screen import STYLES, age, clean, print_json, put, span, thousands
@@ -287,7 +288,7 @@ def _leases(context: CommandContext) -> Findings:
         return
     for lease in context.store.leases():
         # Held only during an archive run.
-        if lease.name == ARCHIVE:
+        if lease.name == ARCHIVE or lease.is_of_app:
             continue
         if lease.holder is not None and lease.expires_at is not None and lease.expires_at <= now:
             ago = f"{span(now - lease.expires_at)} ago"
@@ -337,8 +338,13 @@ def _living(workers: Iterable[Worker], now: datetime) -> list[Worker]:
     return [worker for worker in workers if is_living(worker, now)]
 
 
+def _server(context: CommandContext) -> Findings:
+    yield from (Finding(*finding) for finding in look_at_server(context.store, context.now()))
+
+
 CHECKS: tuple[Check, ...] = (
     _clock,
+    _server,
     _wake_ups,
     _workers,
     _leases,

@@ -31,7 +31,7 @@ def list_leases(context: CommandContext) -> None:
         print_json([lease_document(lease, now, workers) for lease in leases])
         return
     columns = (
-        Column("lease"), Column("holder", flexible=True), Column("term", right=True), Column("held", right=True),
+        Column("lease"), Column("holder", flexible=True), Column("health"), Column("term", right=True), Column("held", right=True),
         Column("beat", optional=True, right=True), Column("expires", right=True),
     )  # fmt: skip
     rows = []
@@ -41,6 +41,7 @@ def list_leases(context: CommandContext) -> None:
             [
                 lease.name,
                 _holder(lease, workers, now),
+                lease.health(now),
                 lease.term,
                 span(now - lease.acquired_at) if held and lease.acquired_at is not None else None,
                 None if lease.beat_at is None else age(lease.beat_at, now),

@@ -125,6 +125,12 @@ def worker_options(command: Callable[..., None]) -> Callable[..., None]:
     help="How workers decide which of them runs the duties.  [default: depends on the store]",
 )
 @click.option(
+    "--lease-rotation",
+    type=duration,
+    metavar="60s",
+    help="Pass the leader's lease to another worker after this time.  [default: never]",
+)
+@click.option(
     "--health-port",
     type=click.IntRange(0, 65535),
     metavar="P",

@@ -38,6 +38,7 @@ from tidemill.domain.permissions import Access, Grant, read_grants
 from tidemill.domain.records import GENESIS, AuditEntry, AuditRecord, first_break
 from tidemill.errors import BadSettings, KeyNotFound, StoreCorrupt
 from tidemill.stores.base import Store
+from tidemill.stores.standby_reads import WRITERS
 from tidemill.tasks.ambient import JOB, STORE, current_tenant, tenant_scope
 from tidemill.tasks.options import check_name, check_priority
 
@@ -123,6 +124,7 @@ def note(
     now: datetime | None = None,
 ) -> None:
     """Add one audit record, in the open transaction."""
+    WRITERS.add(by or who())
     store.record([AuditEntry(by or who(), action, subject, tenant, before, after)], now=now)
 
 

@@ -40,6 +40,7 @@ from tidemill.domain.schedules import ScheduleRow
 from tidemill.domain.subscriptions import TOPIC, NewEvent, dump_data, row_event
 from tidemill.errors import BadSettings, JobNotFound, StoreError
 from tidemill.stores.base import Store
+from tidemill.stores.standby_reads import StandbyReads
 from tidemill.tasks.events import Event, Events
 from tidemill.tasks.hooks import AllHooks
 from tidemill.tasks.registry import Registry
@@ -96,6 +97,7 @@ class Client:
         self.open_transaction: Callable[[], object | None] | None = None
         self._lock = threading.Lock()
         self.live: WeakSet[LiveSubscription] = WeakSet()  #: subscriptions to events of all processes
+        self._standbys: dict[str, StandbyReads] = {}
         self._is_view = False
         self._views: WeakSet[Client] = WeakSet()
         self._use(stores, clock)
@@ -119,6 +121,22 @@ class Client:
         self._closing: list[Callable[[], None]] = []
         self._file_places: dict[tuple[str, str], ArchivePlace] = {}
         self.enqueuer = Enqueuer(self)
+
+    def read_from(self, standbys: Mapping[str, Store]) -> None:
+        """Let these standbys answer reports, by the name of the store; the client closes them."""
+        for reads in self._standbys.values():
+            reads.close()
+        self._standbys = {
+            name: StandbyReads(self.stores[name], standby, self.clock) for name, standby in standbys.items()
+        }
+
+    def reader(self, name: str | None) -> Store:
+        """Return the store that answers lists and statistics: the named one, or its standby."""
+        name = self.store_name(name)
+        reads = self._standbys.get(name)
+        if reads is None or reads.primary is not self.stores[name]:
+            return self.stores[name]
+        return reads.reader(who())
 
     def configure(
         self,
@@ -394,6 +412,8 @@ class Client:
         if not self._is_view:
             for store in self.stores.values():
                 store.close()
+            for reads in self._standbys.values():
+                reads.close()
 
     def _end_threads(self) -> None:
         for view in list(self._views):

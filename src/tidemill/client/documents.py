@@ -288,6 +288,7 @@ def lease_document(lease: Lease, now: datetime, workers: Iterable[Worker]) -> di
         "holder_workers": [] if holder is None else [str(id) for id in holder.workers],
         "term": lease.term,
         "held": lease.held(now),
+        "health": lease.health(now),
         "coordination": lease.unused_by or "lease",
         "acquired_at": instant(lease.acquired_at),
         "beat_at": instant(lease.beat_at),

@@ -156,7 +156,7 @@ class Inspection(StoreApi):
             tasks=frozenset() if task is None else frozenset({task}),
             queues=frozenset() if queue is None else frozenset({queue}),
         )
-        return list(self._store.jobs(where, limit=limit).items)
+        return list(self._client.reader(None).jobs(where, limit=limit).items)
 
     def handle(self, row: JobRow) -> Job[Any]:
         """Return the handle of a job that was read before."""
@@ -200,11 +200,11 @@ class Inspection(StoreApi):
 
     def failed_jobs(self, window: timedelta, *, tenant: str, limit: int) -> list[FailedJob]:
         """Return the jobs that failed within the window, newest first."""
-        return self._store.troubles(window, tenant=tenant, limit=limit)
+        return self._client.reader(None).troubles(window, tenant=tenant, limit=limit)
 
     def unfinished(self, *, tenant: str) -> UnfinishedCounts:
         """Count the unfinished jobs by task and status."""
-        return self._store.crowd(tenant=tenant)
+        return self._client.reader(None).crowd(tenant=tenant)
 
     # Workers -----------------------------------------------------------------------------------------------------------
 
@@ -216,7 +216,7 @@ class Inspection(StoreApi):
 
     def holders(self, *, tenant: str) -> list[Holder]:
         """Count the jobs that each worker holds."""
-        return self._store.holders(tenant=tenant)
+        return self._client.reader(None).holders(tenant=tenant)
 
     def held_by_worker(self) -> Counter[UUID]:
         """Count the jobs of all tenants that each worker holds, among the oldest thousand held jobs."""
@@ -274,7 +274,7 @@ class Inspection(StoreApi):
 
     def latest_ends(self, task: str, *, tenant: str, limit: int) -> list[EndedTiming]:
         """Return the timing of a task's latest ended jobs, newest first."""
-        return self._store.lately([task], tenant=tenant, per_task=limit)
+        return self._client.reader(None).lately([task], tenant=tenant, per_task=limit)
 
     def waiting_tenants(self) -> set[str]:
         """Return the tenants with waiting jobs."""

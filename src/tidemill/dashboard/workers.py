@@ -256,7 +256,10 @@ def _stuck(request: PageRequest, leases: Iterable[Lease], at: datetime) -> dict[
     leaders = tuple(
         LeaderFact(lease.name, lease.acquired_at, lease.beat_at, last_tick(lease))
         for lease in leases
-        if lease.holder is not None and lease.acquired_at is not None and lease.beat_at is not None
+        if not lease.is_of_app
+        and lease.holder is not None
+        and lease.acquired_at is not None
+        and lease.beat_at is not None
     )
     raised = alerts.alerts(AlertInput(at, leaders=leaders), limits)
     return {alert.subject: alert.text for alert in raised if alert.code == "stuck_leader"}

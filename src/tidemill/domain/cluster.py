@@ -25,6 +25,10 @@ class Coordination(StrEnum):
     STEAL = "steal"  #: all workers, in small batches that skip locked rows
 
 
+LED = frozenset({Coordination.LEASE, Coordination.ADVISORY})
+"""The modes with one leader at a time."""
+
+
 class WorkerState(StrEnum):
     """The state that a worker reports."""
 
@@ -118,6 +122,34 @@ class Lease:
         """The coordination mode of the workers that do their duties without this lease; None where it is in use."""
         mode = self.metadata.get("coordination")
         return mode if isinstance(mode, str) else None
+
+    @property
+    def is_of_app(self) -> bool:
+        """Whether a program holds it with ``app.lease``, and not a worker for its duties."""
+        return self.name.startswith(_APP)
+
+    def health(self, now: datetime) -> str:
+        """How its holder does: ``ok``, ``late`` if it should have renewed it, ``expired``; ``free`` or ``unused`` without one."""
+        if self.unused_by is not None:
+            return "unused"
+        if self.holder is None or self.beat_at is None or self.expires_at is None:
+            return "free"
+        if not self.held(now):
+            return "expired"
+        # Holders renew at least every third of the length.
+        return "late" if now - self.beat_at > (self.expires_at - self.beat_at) / 2 else "ok"
+
+
+_APP = "app:"
+
+
+def app_lease_name(name: str) -> str:
+    """The name under which a lease of a program is stored, apart from those of the workers.
+
+    >>> app_lease_name("nightly-index")
+    'app:nightly-index'
+    """
+    return _APP + name
 
 
 class LeaseHolder(NamedTuple):

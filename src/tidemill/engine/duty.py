@@ -51,6 +51,7 @@ class Duty:
     """A function to run at least ``every`` so often, and soon after a notification of one of ``topics``.
 
     With ``at_rest``, it runs that often instead after a few runs that found nothing, until one finds something.
+    ``due_after`` returns the monotonic time at which it is to run after a notification; None if it need not.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Duty:
     run: Callable[[], Done]
     topics: frozenset[str] = frozenset()
     at_rest: timedelta | None = None
+    due_after: Callable[[frozenset[str]], float | None] | None = None
 
 
 class _Slot:
@@ -77,6 +79,9 @@ class _Slot:
         if heard and not self.failures:
             gap = _VAGUE_GAP if heard == {CHANGE} else _GAP
             self.due = min(self.due, self.ended + gap)
+        due = None if self.duty.due_after is None or self.failures else self.duty.due_after(topics)
+        if due is not None:
+            self.due = min(self.due, due)
 
     def done(self, done: Done, now: datetime, began: float, ended: float) -> None:
         if self.failures:
@@ -141,6 +146,7 @@ class Duties:
         coordination: Coordination = Coordination.LEASE,
         lease_beat: timedelta = LEASE_BEAT,
         lease_expiry: timedelta = LEASE_EXPIRY,
+        lease_rotation: timedelta | None = None,
         random: Random,
         listener: WakeupListener | None = None,
         describe: Callable[[], Mapping[str, object]] | None = None,
@@ -162,6 +168,7 @@ class Duties:
                     holder,
                     beat=lease_beat,
                     expiry=lease_expiry,
+                    rotation=lease_rotation,
                     random=random,
                     listener=listener,
                 )

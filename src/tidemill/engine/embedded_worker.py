@@ -21,7 +21,7 @@ from uuid import UUID
 from tidemill.archive.duty import RetentionDuty, RetentionThread
 from tidemill.clock import Clock
 from tidemill.delivery.background import BackgroundThread
-from tidemill.domain.cluster import CancelRequest, Coordination, Worker, holder_data
+from tidemill.domain.cluster import LED, CancelRequest, Coordination, Worker, holder_data
 from tidemill.domain.decide import DEFAULT_POLICY, Policy, stored_policy
 from tidemill.domain.job import Claim, Details
 from tidemill.domain.job_requests import TaskData
@@ -182,10 +182,12 @@ class EmbeddedWorker:
                 retention=self._drops(),
                 task_data_of=self._task_data_of,
                 fire_hooks=LocalFireHooks(self._hooks, self._events),
+                led=coordination in LED,
             ),
             coordination=coordination,
             lease_beat=settings.lease_beat,
             lease_expiry=settings.lease_expiry,
+            lease_rotation=settings.lease_rotation,
             random=random,
             listener=listener,
             describe=lambda: holder_data(process_name(), self._own()),

@@ -149,7 +149,8 @@ class ByLease(_Contest):
     """Leadership by one lease with a term.
 
     The other workers do not poll at a fixed rate. While they receive the leader's ticks they do nothing. Otherwise they
-    read when the lease expires and try again then.
+    read when the lease expires and try again then. With ``rotation``, a leader releases the lease after that time and stays
+    away from it for one beat, so that another worker takes it; a worker that is alone then takes it again.
     """
 
     def __init__(
@@ -162,11 +163,14 @@ class ByLease(_Contest):
         expiry: timedelta,
         random: Random,
         listener: WakeupListener | None,
+        rotation: timedelta | None = None,
     ) -> None:
         super().__init__(
             store, clock, beat=beat.total_seconds(), expiry=expiry.total_seconds(), random=random
         )
         self._holder, self._ttl, self._listener = holder, expiry, listener
+        self._rotation = None if rotation is None else rotation.total_seconds()
+        self._since = self._away_until = float("-inf")
         self._term = 0
         self._seen: tuple[int, datetime] | None = None  # another holder's term and last beat
         self._seen_ends = 0.0
@@ -184,11 +188,17 @@ class ByLease(_Contest):
             if not self.sure():
                 self._lose("it was not renewed in time", now)
                 return False
+            if self._rotation is not None and now >= self._since + self._rotation:
+                self._pass_on(now)
+                return True
             if now < self._at:
                 return False
             self._renew(lease_data, now)
             return True
-        if not invited:
+        if now < self._away_until:
+            self._at = self._away_until
+            return False
+        if not invited and self._away_until == float("-inf"):
             quiet = self._quiet_until()
             if self._at <= now < quiet:
                 self._at = quiet + self._jitter()
@@ -206,6 +216,15 @@ class ByLease(_Contest):
             return float("-inf")
         return self._listener.heard_at(TICK) + self._expiry - min(1.0, self._expiry / 8)
 
+    def _pass_on(self, now: float) -> None:
+        """Release the lease for another worker."""
+        self.leading = False
+        self._away_until = self._at = now + self._beat
+        self._store.release(NAME, self._holder, self._term)
+        _log.info("worker %s passes the duties on, after term %d", self._holder, self._term)
+        with contextlib.suppress(StoreError):
+            self._store.notify([NAME])
+
     def _renew(self, lease_data: LeaseData, now: float) -> None:
         if self._store.renew(NAME, self._holder, self._term, ttl=self._ttl, metadata=lease_data()):
             self._sent, self._at = now, now + self._beat
@@ -219,6 +238,7 @@ class ByLease(_Contest):
                      self._holder, self._term, why)  # fmt: skip
 
     def _try(self) -> None:
+        self._away_until = float("-inf")
         left = self._left()
         if left > 0:
             self._in(left + self._jitter())
@@ -233,6 +253,7 @@ class ByLease(_Contest):
             return
         # The next step renews the lease at once, which records the holder.
         self._term, self._sent, self._at, self.leading = lease.term, sent, sent, True
+        self._since = sent
         _log.info("worker %s runs the duties with the lease of term %d", self._holder, self._term)
 
     def _left(self) -> float:

@@ -33,8 +33,9 @@ class WakeupListener:
     ``heard_at`` is the monotonic time at which a topic was last received.
     """
 
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, store: Store, clock: Clock, listen: Callable[[], Listener] | None = None) -> None:
+        """Listen to the store, or to what ``listen`` opens instead."""
+        self._listen_to, self._clock = listen or store.listen, clock
         self._subscribers: list[Heard] = []
         self._heard: dict[str, float] = {}
         self._closed = threading.Event()
@@ -67,7 +68,7 @@ class WakeupListener:
         while not self._closed.is_set():
             try:
                 if self._listener is None:
-                    self._listener = self._store.listen()
+                    self._listener = self._listen_to()
                     topics = missed  # a wake-up may have been missed before
                     missed = frozenset({"change", RECONNECTED})
                 else:

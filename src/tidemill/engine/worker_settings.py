@@ -44,6 +44,8 @@ class WorkerSettings:
     expiry: timedelta = WORKER_EXPIRY  #: length of the worker's lease, which a heartbeat renews
     lease_beat: timedelta = LEASE_BEAT  #: interval at which the leader renews its lease
     lease_expiry: timedelta = LEASE_EXPIRY  #: length of the leader's lease
+    #: how long a worker leads before it passes the leader's lease on; None: until it ends
+    lease_rotation: timedelta | None = None
     coordination: Coordination | None = None  #: which workers run the duties; None: the store's default
     #: how long a runner may send no message before it is replaced
     silence: timedelta = timedelta(seconds=120)
@@ -65,6 +67,7 @@ class WorkerSettings:
         for name in ("poll", "beat", "expiry", "lease_beat", "lease_expiry", "silence"):
             if getattr(self, name) <= _ZERO:
                 raise BadSettings(f"{name} is {getattr(self, name)}; give a duration longer than zero")
+        self._check_rotation()
         for name in ("grace", "patience", "buffer", "newer_code_wait"):
             if getattr(self, name) < _ZERO:
                 raise BadSettings(f"{name} is {getattr(self, name)}; give zero or longer")
@@ -73,6 +76,18 @@ class WorkerSettings:
                 raise BadSettings(
                     f"{beat} is {getattr(self, beat)} and {expiry} {getattr(self, expiry)}; the expiry must be at least three beats long"
                 )
+
+    def _check_rotation(self) -> None:
+        if self.lease_rotation is None:
+            return
+        if self.lease_rotation < self.lease_expiry:
+            raise BadSettings(
+                f"lease_rotation is {self.lease_rotation}; give at least lease_expiry, which is {self.lease_expiry}"
+            )
+        if self.coordination not in (None, Coordination.LEASE):
+            raise BadSettings(
+                f"lease_rotation needs coordination 'lease', and coordination is {self.coordination.value!r}"
+            )
 
 
 def read_settings(given: dict[str, Any]) -> WorkerSettings:
@@ -121,10 +136,11 @@ def check_memory_limit(settings: WorkerSettings) -> None:
 def fitted(settings: WorkerSettings, url: str) -> WorkerSettings:
     """Return the settings adapted to the store at this URL: coordination of the duties and number of connections."""
     many = url.startswith("postgres")
+    leads = many or settings.lease_rotation is not None
     return replace(
         settings,
         # A leader saves queries to a database server. Querying a file or a dictionary costs next to nothing.
-        coordination=settings.coordination or (Coordination.LEASE if many else Coordination.EVERYONE),
+        coordination=settings.coordination or (Coordination.LEASE if leads else Coordination.EVERYONE),
         pumps=settings.pumps if many else 1,  # other stores have one writer at a time
     )
 

@@ -56,6 +56,9 @@ class LeaseDocument(Document):
     holder_workers: list[UUID] = Field(description="The workers of that process.")
     term: int
     held: bool
+    health: str = Field(
+        description="`ok`, `late`, `expired`, `free`, or `unused` in other coordination modes."
+    )
     coordination: str = Field(
         description="How the workers share the duties; unless `lease`, there is no holder."
     )

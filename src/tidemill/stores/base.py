@@ -89,6 +89,7 @@ from tidemill.stores.limits import LimitRuleStore, LimitStore
 from tidemill.stores.occurrences import OccurrenceStore
 from tidemill.stores.schedules import DefinitionStore, FireStore, ReleaseStore, ScheduleStore
 from tidemill.stores.seals import SealStore
+from tidemill.stores.server import ServerStore
 from tidemill.stores.settings import SettingsStore
 from tidemill.stores.signals import EventStore, SignalStore
 from tidemill.stores.stats import OccupancyStore, RollupStore, StatsStore
@@ -494,6 +495,7 @@ class Store(
     AlertStore,
     OccurrenceStore,
     SealStore,
+    ServerStore,
     SchemaStore,
 ):
     """A job store."""
@@ -525,6 +527,10 @@ class Store(
     @abstractmethod
     def listen(self) -> Listener:
         """A new listener for wake-ups from every process that uses this store."""
+
+    @abstractmethod
+    def rest(self) -> None:
+        """Release what idle use does not need, such as connections hardly used since the last call. Any thread may call it."""
 
     @abstractmethod
     def close(self) -> None:

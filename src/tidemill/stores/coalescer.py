@@ -9,6 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
+from tidemill.domain.calls import merged, without_calls
+
 _FORGOTTEN = 0.5  # maximum seconds between carrying a topic and offering it
 
 
@@ -46,7 +48,7 @@ class Coalescer:
             return True
 
     def offer(self, topics: Iterable[str]) -> None:
-        """Send these topics, now or within the gap."""
+        """Send these topics, now or within the gap. Calls are added up, and sent only with other topics."""
         offered = frozenset(topics)
         if offered <= self._waiting:
             return  # already queued
@@ -55,7 +57,7 @@ class Coalescer:
                 return
             if self._carried:
                 offered = self._not_carried(offered)
-                if not offered:
+                if not without_calls(offered):
                     return
             quiet = not self._waiting
             self._waiting |= offered
@@ -98,7 +100,7 @@ class Coalescer:
     def _out(self, batch: frozenset[str]) -> None:
         if batch:
             with contextlib.suppress(Exception):
-                self._send(batch)
+                self._send(merged(batch))
 
     def close(self) -> None:
         """Send the queued topics and end the thread."""

@@ -298,7 +298,7 @@ class Enqueuer:
             # Large arguments are written in the transaction of their jobs, which cannot be streamed.
             jobs += [order.template.job(args, kwargs) for args, kwargs in calls[len(jobs) :]]
             return self._answered(order, jobs, _batch(order, jobs))
-        wake(order.store, jobs[:1])
+        wake(order.store, jobs[:1], len(jobs))
         return self._answered(order, jobs, written)
 
     # Shared by all routes ----------------------------------------------------------------------------------------------

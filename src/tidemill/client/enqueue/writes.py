@@ -16,6 +16,7 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from tidemill.client.access import enqueued_entries
+from tidemill.domain.calls import call_for
 from tidemill.domain.job import Enqueued, JobRow, NewJob
 from tidemill.domain.states import JobState
 from tidemill.errors import JobExists, StoreUnavailable
@@ -253,10 +254,12 @@ def key_taken(job: NewJob, holder: UUID) -> JobExists:
     return JobExists(f"job {holder} of task {job.task} holds the same unique key", id=holder, task=job.task)
 
 
-def wake(store: Store, jobs: Sequence[NewJob]) -> None:
-    """Notify the workers that wait for such jobs."""
+def wake(store: Store, jobs: Sequence[NewJob], number: int | None = None) -> None:
+    """Notify the workers that wait for such jobs: these, or ``number`` jobs like the only one given."""
     # A job for later wakes no worker, but the process that promotes scheduled jobs must learn its due time.
-    store.notify({"scheduled" if job.run_at or job.delay else f"ready:{job.queue}" for job in jobs})
+    topics = {"scheduled" if job.run_at or job.delay else f"ready:{job.queue}" for job in jobs}
+    now = [job for job in jobs if not job.run_at and not job.delay]
+    store.notify(topics | {call_for(number or len(now), now[0].id.int)} if now else topics)
 
 
 def snapshot(job: NewJob, now: datetime) -> JobRow:

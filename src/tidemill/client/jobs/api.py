@@ -227,7 +227,7 @@ class Jobs:
             merged = merged_jobs(self._client.store(store), places, wanted, choice, sort=order)
             page = merged.page(limit, cursor)
         else:
-            page = self._client.store(store).jobs(wanted, sort=order, limit=limit, after=cursor)
+            page = self._client.reader(store).jobs(wanted, sort=order, limit=limit, after=cursor)
         return Page([Job(self._client, row, store) for row in page.items], page.next)
 
     alist = async_twin(list)  # noqa: A003  (the method above)
@@ -279,7 +279,7 @@ class Jobs:
             instant(until),
             text,
         )
-        return self._client.store(store).search_logs(where, limit=limit, after=cursor)
+        return self._client.reader(store).search_logs(where, limit=limit, after=cursor)
 
     asearch_logs = async_twin(search_logs)
 
@@ -299,7 +299,7 @@ class Jobs:
         if any(where.get(name) is not None for name in SCANNING):
             rows = self.stream(batch=1000, store=store, **where)
             return dict(Counter(row.status for row in (rows if most is None else islice(rows, most))))
-        wanted, target = self._filter(where, store), self._client.store(store)
+        wanted, target = self._filter(where, store), self._client.reader(store)
         return {} if _is_empty(where.get("ids")) else target.count(wanted, most=most)
 
     acounts = async_twin(counts)

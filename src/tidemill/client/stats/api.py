@@ -424,7 +424,7 @@ class StatsApi:
         return found
 
     def _look(self, tenant: str | None, store: str | None) -> Snapshot:
-        return Snapshot.now(self._client.store(store), tenant or current_tenant() or ALL_TENANTS)
+        return Snapshot.now(self._client.reader(store), tenant or current_tenant() or ALL_TENANTS)
 
     def _held(
         self, look: Snapshot, which: HeldSelection, longer_than: timedelta | None, limit: int

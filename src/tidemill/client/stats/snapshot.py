@@ -259,7 +259,10 @@ def raised(look: Snapshot, thresholds: Thresholds | None, window: timedelta) -> 
         leaders=tuple(
             LeaderFact(lease.name, lease.acquired_at, lease.beat_at, last_tick(lease))
             for lease in leases
-            if lease.holder is not None and lease.acquired_at is not None and lease.beat_at is not None
+            if not lease.is_of_app
+            and lease.holder is not None
+            and lease.acquired_at is not None
+            and lease.beat_at is not None
         ),
         mismatches=tuple(
             MismatchFact(sums.policy, datetime.fromisoformat(sums.mismatch_at))

@@ -21,17 +21,19 @@ from typing import Any
 from uuid import UUID
 
 from tidemill.archive.duty import RetentionThread
-from tidemill.clock import SystemClock
+from tidemill.clock import Clock, SystemClock
 from tidemill.domain.cluster import CancelRequest
 from tidemill.domain.liveness import holds_for
 from tidemill.domain.releases import CONFIRM
 from tidemill.domain.retry import policy_to_data
 from tidemill.engine.app_lookup import Application, find_app, unused_store, user_traceback
 from tidemill.engine.deathwatch import die_with_parent, end_own_descendants, tie_group
+from tidemill.engine.duties import REST
 from tidemill.engine.frames import Data, Wire, instant_from_data
 from tidemill.engine.listener import WakeupListener
 from tidemill.engine.log_formats import LogOutput, add_log_arguments, write_output
 from tidemill.engine.node import release_here
+from tidemill.engine.relay import RelayedListener
 from tidemill.engine.runner.code_check import EVERY, CodeCheck
 from tidemill.engine.runner.hook_server import HookServer
 from tidemill.engine.runner.runner import Runner
@@ -48,6 +50,7 @@ _OFTEN, _SELDOM = 1.0, 2.0  # seconds between two status messages while figures 
 _AGAIN = 5.0  # seconds between two attempts to declare the app's limits and schedules
 _CONFIRM = CONFIRM.total_seconds()
 _CHECK = EVERY.total_seconds()
+_REST = REST.total_seconds()
 _ABANDONED = 1.0  # seconds for handlers to stop after the lease was lost
 _LEAVING = 3.0  # seconds for the interpreter to exit after all work is done
 _LONGEST_ERROR = 20_000  # characters
@@ -69,9 +72,10 @@ class RunnerMain:
         *,
         sources: bool = False,
         hooks: Wire | None = None,
+        wakeups: socket.socket | None = None,
     ) -> None:
         self._wire, self._app_path, self._logs = wire, app_path, logs
-        self._hooks = hooks
+        self._hooks, self._wakeups = hooks, wakeups
         self._hook_server: HookServer | None = None
         self._offer: Data = {}
         self._sources = sources
@@ -139,7 +143,10 @@ class RunnerMain:
         name = go.get("store")  # None if the app has one store
         app = root if name is None else root.at_store(name)
         spare_the_collector()
-        listener = WakeupListener(app.store, app.clock)
+        relayed = self._wakeups if go.get("relayed") else None
+        listener = WakeupListener(
+            app.store, app.clock, None if relayed is None else lambda: RelayedListener(relayed)
+        )
         runner = Runner(
             app.store,
             tasks,
@@ -161,9 +168,10 @@ class RunnerMain:
             target=self._drop, args=[runner], name="tidemill-drop", daemon=True
         ).start()
         reconciled = prepare(app)  # before the first claim, which must respect the app's limits
-        self._tried_at = checked_at = app.clock.monotonic()
+        self._tried_at = app.clock.monotonic()
         check = CodeCheck(app.store, tasks)
         check.quietly()
+        regular = (Regular(app.clock, _CHECK, check.quietly), Regular(app.clock, _REST, app.store.rest))
         listener.start()
         try:
             runner.start()
@@ -186,9 +194,8 @@ class RunnerMain:
             if app.clock.monotonic() - self._tried_at >= (_CONFIRM if reconciled else _AGAIN):
                 reconciled = confirm(app) if reconciled else prepare(app)
                 self._tried_at = app.clock.monotonic()
-            if app.clock.monotonic() - checked_at >= _CHECK:
-                checked_at = app.clock.monotonic()
-                check.quietly()
+            for act in regular:
+                act()
         self._tell(runner, float("inf"))  # report the figures since the last message
         root.hooks.flush()
         self._say("drained")
@@ -255,6 +262,20 @@ class RunnerMain:
             self._say(
                 "stats", **stats._asdict(), counters=runner.counters.data(), condition=condition._asdict()
             )
+
+
+class Regular:
+    """An action that is carried out at most once in so many seconds, first after that time."""
+
+    def __init__(self, clock: Clock, every: float, act: Callable[[], object]) -> None:
+        self._clock, self._every, self._act = clock, every, act
+        self._at = clock.monotonic()
+
+    def __call__(self) -> None:
+        now = self._clock.monotonic()
+        if now - self._at >= self._every:
+            self._at = now
+            self._act()
 
 
 def fence_of(go: Mapping[str, Any]) -> Fence:
@@ -392,6 +413,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tidemill.engine.runner.main", description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="the socket to the supervisor")
     parser.add_argument("--hooks", type=int, help="the socket for the hooks of fires")
+    parser.add_argument("--wakeups", type=int, help="the socket for wake-ups that the supervisor relays")
     parser.add_argument("--life", type=int, required=True, help="a pipe that is open as long as it lives")
     parser.add_argument("--parent", type=int, required=True, help="its process id")
     parser.add_argument("--app", required=True, help="where the app is: module:attribute")
@@ -407,15 +429,21 @@ def main(words: Sequence[str] | None = None) -> int:
         die_with_parent(given.parent)
     wire = wire_of(given.fd)
     hooks = None if given.hooks is None else wire_of(given.hooks)
+    wakeups = None if given.wakeups is None else socket_of(given.wakeups)
     logs = LogOutput.taken(vars(given))
-    return RunnerMain(wire, given.app, logs, sources=given.sources, hooks=hooks).run()
+    return RunnerMain(wire, given.app, logs, sources=given.sources, hooks=hooks, wakeups=wakeups).run()
 
 
 def wire_of(descriptor: int) -> Wire:
+    """Take over an inherited socket for messages."""
+    return Wire(socket_of(descriptor))
+
+
+def socket_of(descriptor: int) -> socket.socket:
     """Take over an inherited socket. Programs that jobs start do not inherit it."""
     connection = socket.socket(fileno=descriptor)
     connection.set_inheritable(False)
-    return Wire(connection)
+    return connection
 
 
 if __name__ == "__main__":

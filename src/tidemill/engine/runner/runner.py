@@ -33,7 +33,7 @@ from tidemill.engine.lifespan import Lifetime, LoopLifetime
 from tidemill.engine.listener import RECONNECTED, TICK, WakeupListener
 from tidemill.engine.log_capture import begin_capture, end_capture
 from tidemill.engine.log_records import stamp_records
-from tidemill.engine.node import concerns, machine_name
+from tidemill.engine.node import machine_name
 from tidemill.engine.runner.breaker_reports import BreakerReports
 from tidemill.engine.runner.counters import Counters
 from tidemill.engine.runner.execution import ExecutionEnd
@@ -46,6 +46,7 @@ from tidemill.engine.runner.self_check import RunnerCondition, SelfCheck
 from tidemill.engine.runner.step_writer import StepWriter
 from tidemill.engine.runner.watchdog import Fence, Watchdog
 from tidemill.engine.runtime_settings import RuntimeSettings
+from tidemill.engine.summons import Summons
 from tidemill.engine.worker_settings import SELDOM, TRUSTED, WorkerSettings
 from tidemill.stores.base import Store
 from tidemill.tasks.events import Events
@@ -82,6 +83,7 @@ class Runner:
         self._noted: set[tuple[int, int]] = set()  # failures that are in the job's log and not written yet
         self.store, self.clock, self.worker, self.settings = store, clock, worker, settings
         self._registry, self._listener, self._node = registry, listener, machine_name()
+        self._summons = Summons(worker, settings.queues, self._node, clock)
         self._on_stuck, self._fence = on_stuck, fence
         self._lock = threading.Lock()
         # Keyed by the integer of the id: looking up a UUID takes five times as long.
@@ -258,9 +260,8 @@ class Runner:
             self._exchange.reconnected()
         if "change" in heard:
             self._claimer.forget_pauses()
-        if "change" in heard or any(
-            concerns(topic, self.settings.queues, self._node, self.worker) for topic in heard
-        ):
+        called = self._summons.answers(heard)
+        if "change" in heard or called:
             self._exchange.ring()
             self._watch.rouse()  # start the watch here, where no job waits for it, and not when a job starts
 

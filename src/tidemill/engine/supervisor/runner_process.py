@@ -102,30 +102,33 @@ class RunnerProcess:
         self.started_at = self.spoke_at = clock.monotonic()
         ours, theirs = socket.socketpair()
         self.hooks, their_hooks = socket.socketpair()  #: for ``runner_hooks``
+        self.wakeups, their_wakeups = socket.socketpair()  #: for ``relay``
         # A halted process reads nothing. The timeout keeps a sender in the supervisor from blocking on it.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_LIMIT)
         environment = {name: value for name, value in os.environ.items() if name not in _PRIVATE}
         tied, self._life = os.pipe()  # closed by the kernel when this process dies
         words = ["--fd", str(theirs.fileno()), "--life", str(tied), "--parent", str(os.getpid())]
-        words += ["--hooks", str(their_hooks.fileno())]
+        words += ["--hooks", str(their_hooks.fileno()), "--wakeups", str(their_wakeups.fileno())]
         try:
             # Its own process group: Ctrl-C in a terminal reaches only the supervisor, and a kill includes the runner's
             # children.
             self._process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
                 [*command, *words],
                 stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), their_hooks.fileno(), tied),
+                pass_fds=(theirs.fileno(), their_hooks.fileno(), their_wakeups.fileno(), tied),
                 process_group=0,
                 env=environment,
             )
         except OSError:
             ours.close()
             self.hooks.close()
+            self.wakeups.close()
             os.close(self._life)
             raise
         finally:
             theirs.close()
             their_hooks.close()
+            their_wakeups.close()
             os.close(tied)
         self.pid = self._process.pid
         register_child(self.pid)
@@ -198,6 +201,7 @@ class RunnerProcess:
         self.phase, self._wire = RunnerPhase.GONE, None
         self._socket.close()
         self.hooks.close()
+        self.wakeups.close()
         life, self._life = self._life, -1
         if life >= 0:
             os.close(life)

@@ -20,7 +20,7 @@ from random import Random
 from uuid import UUID
 
 from tidemill.clock import Clock
-from tidemill.domain.cluster import CancelRequest, Coordination, Worker, holder_data
+from tidemill.domain.cluster import LED, CancelRequest, Coordination, Worker, holder_data
 from tidemill.domain.decide import DEFAULT_POLICY, OrphanRule, Policy, stored_policy
 from tidemill.domain.job import Claim, Details
 from tidemill.domain.job_requests import TaskData
@@ -35,6 +35,7 @@ from tidemill.engine.fire_hooks import FireHooks
 from tidemill.engine.heartbeat import HeartbeatThread
 from tidemill.engine.listener import WakeupListener
 from tidemill.engine.node import machine_name, process_name
+from tidemill.engine.relay import WakeupRelay
 from tidemill.engine.supervisor.runner_hooks import RunnerHooks
 from tidemill.engine.worker_settings import WorkerSettings, fitted
 from tidemill.errors import BadSettings, StoreBusy, StoreError, StoreUnavailable, TidemillError
@@ -165,6 +166,7 @@ class StoreLink:
         #: Start of this deployment by the store's clock; known once the store is open.
         self.deployed_at: datetime | None = None
         self._looking = False
+        self.relay = WakeupRelay()  #: of the wake-ups of this store to its runners
         self._thread = threading.Thread(target=self._run, name="tidemill-registrar", daemon=True)
 
     @property
@@ -292,6 +294,7 @@ class StoreLink:
                 self.fire_hooks,
                 alive=lambda: frozenset(self._here),
             )
+            self._parts.listener.subscribe(self.relay.send)
             self._emit(StoreOpened(store.url, self.name))
 
     def _date(self) -> None:
@@ -393,10 +396,12 @@ class _Parts:
                 reclaim=self._reclaim,
                 task_data_of=task_data_of,
                 fire_hooks=fire_hooks,
+                led=coordination in LED,
             ),
             coordination=coordination,
             lease_beat=settings.lease_beat,
             lease_expiry=settings.lease_expiry,
+            lease_rotation=settings.lease_rotation,
             random=random,
             listener=self.listener,
             describe=lambda: holder_data(process_name(), alive()),

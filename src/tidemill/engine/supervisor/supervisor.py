@@ -428,6 +428,9 @@ class Supervisor:
             runner.phase = RunnerPhase.WORKING
             deployed_at = instant_to_data(self._link_of(runner).deployed_at)
             settings, store = settings_to_data(self._settings), runner.store_name
+            served = self._stores.of(store)
+            if served.relays:
+                served.link.relay.add(runner.pid, runner.wakeups)
             runner.tell(
                 "go",
                 worker=str(worker),
@@ -435,6 +438,7 @@ class Supervisor:
                 deployed_at=deployed_at,
                 at=joined.at,
                 store=store,
+                relayed=served.relays,
             )
 
     # Runner exits ----------------------------------------------------------------------------------------------------
@@ -443,6 +447,7 @@ class Supervisor:
         lived, asked, phase = runner.age, runner.asked, runner.phase
         self._vitals.gone(runner)
         self._fire_hooks.gone(runner)
+        self._link_of(runner).relay.remove(runner.pid)
         pause = self._seats.exited(runner)
         clean = runner.done or (asked and code == 0)
         # A lost lease is not the jobs' fault: those that no other worker has claimed are released without a charge.

@@ -32,6 +32,7 @@ from tidemill.stores.memory.signals import MemorySignals
 from tidemill.stores.memory.stats import MemoryStats
 from tidemill.stores.memory.steps import MemorySteps
 from tidemill.stores.memory.streams import MemoryStreams
+from tidemill.stores.server import ServerStatus
 from tidemill.stores.step_pipeline import StepPipeline
 
 _VERSION = 1
@@ -104,6 +105,12 @@ class MemoryStore(
     def listen(self) -> Listener:
         with self._open():
             return self._bell.listen()
+
+    def rest(self) -> None:
+        pass
+
+    def server(self) -> ServerStatus | None:
+        return None
 
     def close(self) -> None:
         with self._lock:

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tidemill.stores.base import Listener, Lock, SchemaStatus
+from tidemill.stores.server import ServerStatus
 
 Row = tuple[Any, ...]
 Takes = Mapping[str, object]
@@ -105,8 +106,8 @@ class Driver(Protocol):
 
     def notify(self, topics: Iterable[str]) -> None: ...
 
-    def carried(self, topic: str) -> dict[str, str]:
-        """Parameters for a statement that sends this wake-up itself; empty if it cannot or need not.
+    def carried(self, topic: str, call: str) -> dict[str, str]:
+        """Parameters for a statement that sends this wake-up and its call itself; empty if it cannot or need not.
 
         The caller runs the statement and afterwards calls ``notify`` with the topic as usual: it is not sent twice.
         """
@@ -115,6 +116,14 @@ class Driver(Protocol):
     def listen(self) -> Listener: ...
 
     def hold(self, name: str) -> Lock | None: ...
+
+    def server(self) -> ServerStatus | None:
+        """The state of the server; None without one."""
+        ...
+
+    def rest(self) -> None:
+        """Close idle connections that were hardly used since the last call; one stays open."""
+        ...
 
     def scrub(self) -> None:
         """Overwrite deleted rows in the files of the database, as far as possible."""

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from tidemill.errors import StoreCorrupt
 from tidemill.stores.base import Listener, SchemaStatus, Store
+from tidemill.stores.server import ServerStatus
 from tidemill.stores.sql.archive import SqlArchive
 from tidemill.stores.sql.archive_control import SqlArchiveControl
 from tidemill.stores.sql.archive_files import SqlArchiveFiles
@@ -114,6 +115,12 @@ class SqlStore(
 
     def now(self) -> datetime:
         return self._time(None)
+
+    def server(self) -> ServerStatus | None:
+        return self._db.server()
+
+    def rest(self) -> None:
+        self._db.rest()
 
     def close(self) -> None:
         self._db.close()

@@ -16,6 +16,7 @@ import psycopg
 from tidemill.errors import BadSettings, StoreBusy, StoreUnavailable
 from tidemill.stores.base import Listener, Lock, SchemaStatus
 from tidemill.stores.coalescer import Coalescer
+from tidemill.stores.server import ServerStatus
 from tidemill.stores.sql import migrations
 from tidemill.stores.sql.driver import Items, QueryCall, Row, T, Takes, Turns, run_one_by_one
 from tidemill.stores.sql.postgres import advisory_locks, schema
@@ -23,6 +24,7 @@ from tidemill.stores.sql.postgres.failures import RETRIED, UNPACKABLE, again, tr
 from tidemill.stores.sql.postgres.pipeline import PostgresPipeline
 from tidemill.stores.sql.postgres.pool import Pool
 from tidemill.stores.sql.postgres.prepared_connection import Connection
+from tidemill.stores.sql.postgres.server import read_server
 from tidemill.stores.sql.postgres.settings import PostgresSettings
 from tidemill.stores.sql.postgres.statements import Statement, Statements
 from tidemill.stores.sql.postgres.wakeups import DeafListener, PostgresListener, payloads
@@ -226,11 +228,13 @@ class PostgresDriver:
             self.notify(self._local.topics)
 
     def _limit(self, connection: Connection) -> None:
-        """Set the timeouts for one transaction, for a shared session."""
+        """Set the timeouts and the durability for one transaction, for a shared session."""
         connection.execute(
             "select set_config('statement_timeout', %s, true), set_config('lock_timeout', %s, true)",
             (_milliseconds(self._settings.statement_timeout), _milliseconds(self._settings.lock_timeout)),
         )
+        for name, value in self._settings.commits.items():
+            connection.execute("select set_config(%s, %s, true)", (name, value))
 
     # Connecting ------------------------------------------------------------------------------------------------------
 
@@ -243,7 +247,8 @@ class PostgresDriver:
         if self._pooled:
             connection = Connection.connect(self._settings.conninfo, autocommit=True)
         else:
-            options = " ".join(f"-c {name}={value}" for name, value in {**limits, **_PLANNING}.items())
+            wanted = {**limits, **_PLANNING, **self._settings.commits}
+            options = " ".join(f"-c {name}={value}" for name, value in wanted.items())
             connection = self._connect_with(options)
         try:
             self._inspect(connection, limits)
@@ -334,14 +339,14 @@ class PostgresDriver:
         else:
             self._coalescer.offer(topics)
 
-    def carried(self, topic: str) -> dict[str, str]:
+    def carried(self, topic: str, call: str) -> dict[str, str]:
         """Parameters for a statement that sends this wake-up itself; empty if another way is better."""
         self._restart_after_fork()
         if not self._settings.notify or getattr(self._local, "connection", None) is not None:
             return {}
         if not self._coalescer.carry(topic):
             return {}
-        (payload,) = payloads(frozenset({topic}))
+        (payload,) = payloads(frozenset({topic, call}))
         return {"channel": self._channel, "payload": payload}
 
     def _send(self, topics: frozenset[str]) -> None:
@@ -395,6 +400,19 @@ class PostgresDriver:
         except StoreUnavailable:  # closed by another thread in the meantime
             hold.release()
             raise
+
+    def server(self) -> ServerStatus:
+        self._restart_after_fork()
+        try:
+            with self._pool.connection() as connection:
+                return read_server(connection)._replace(durability=self._settings.durability)
+        except psycopg.Error as error:
+            raise translate(error, self.url) from error
+
+    def rest(self) -> None:
+        self._restart_after_fork()
+        self._pool.rest(keep=1)
+        self._reserve.rest(keep=0)
 
     def scrub(self) -> None:
         """Nothing to do: the server's vacuum removes deleted rows."""

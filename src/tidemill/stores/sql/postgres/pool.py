@@ -9,13 +9,16 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 
 from psycopg.pq import TransactionStatus
 
 from tidemill.errors import StoreBusy, StoreUnavailable
 from tidemill.stores.sql.postgres.prepared_connection import Connection
+
+RARE = 20
+"""A connection with fewer uses between two rests is closed: opening it again costs less than the server's memory for it."""
 
 
 class Pool:
@@ -34,6 +37,7 @@ class Pool:
         for _ in range(self._size):
             self._places.put(None)
         self._closed = False
+        self._uses = [0] * self._size  # of the idle connection at each place, since the last rest
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
@@ -101,9 +105,20 @@ class Pool:
                 connection = self._idle.pop()
             except IndexError:
                 return None
+            self._uses[len(self._idle)] += 1
             if not connection.spoken():
                 return connection
             connection.close()
+
+    def rest(self, keep: int) -> None:
+        """Close idle connections that were hardly used since the last call, but keep this many."""
+        for uses in self._uses:
+            if uses >= RARE or len(self._idle) <= keep:
+                break
+            with suppress(IndexError):  # taken by another thread
+                # From the end that ``take`` uses last.
+                self._idle.popleft().close()
+        self._uses = [0] * self._size
 
     def close(self) -> None:
         """Close idle connections; those in use are closed when they are returned."""

@@ -31,6 +31,10 @@ KEEPALIVES = {
 """A connection whose peer has vanished fails within ten seconds."""
 
 
+DURABILITY = {"local": "local", "standby": "on", "applied": "remote_apply"}
+"""What ``?durability=`` sets ``synchronous_commit`` to."""
+
+
 @dataclass(frozen=True, slots=True)
 class PostgresSettings:
     """The driver's settings. ``conninfo`` contains the password, ``shown`` does not."""
@@ -44,6 +48,12 @@ class PostgresSettings:
     statement_timeout: float = 30.0
     lock_timeout: float = 2.0
     connect_timeout: int = 5
+    durability: str | None = None  #: None leaves it to the server
+
+    @property
+    def commits(self) -> dict[str, str]:
+        """The session's setting for the durability of commits, if one is wanted."""
+        return {} if self.durability is None else {"synchronous_commit": DURABILITY[self.durability]}
 
 
 def read_settings(url: str) -> PostgresSettings:
@@ -63,6 +73,7 @@ def read_settings(url: str) -> PostgresSettings:
         "statement_timeout": _number(query, "statement_timeout", 30.0, least=0.001),
         "lock_timeout": _number(query, "lock_timeout", 2.0, least=0.001),
         "connect_timeout": int(_number(query, "connect_timeout", 5, least=1)),
+        "durability": _durability(query),
     }
     query = KEEPALIVES | {"application_name": "tidemill", "target_session_attrs": "read-write"} | query
     query["connect_timeout"] = str(settings["connect_timeout"])
@@ -107,6 +118,15 @@ def _complaint(error: psycopg.Error) -> str:
     """libpq's message without the part of the URL it quotes; only the name of an unknown option is harmless."""
     text = str(error).strip()
     return text if "query parameter" in text else text.partition(': "')[0]
+
+
+def _durability(query: dict[str, str]) -> str | None:
+    word = query.pop("durability", None)
+    if word is not None and word not in DURABILITY:
+        raise BadSettings(
+            f"unknown durability {word!r}; expected one of {', '.join(DURABILITY)}", name="durability"
+        )
+    return word
 
 
 def _number(query: dict[str, str], name: str, default: float, *, least: float) -> float:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from tidemill.domain.calls import call_for
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.job import Claim, Enqueued, Finish, NewJob
 from tidemill.domain.lanes import ClaimRequest
@@ -73,7 +74,7 @@ class PostgresStore(PostgresEndCounts):
     def _enqueue_one(self, job: NewJob, now: datetime | None) -> list[Enqueued]:
         takes = _common(job, now)
         takes["id"], takes["args"] = job.id, job.args
-        takes |= self._db.carried(f"ready:{job.queue}")
+        takes |= self._db.carried(f"ready:{job.queue}", call_for(1, job.id.int))
         if not self._db.run("enqueue_one", takes):
             raise JobExists(f"job {job.id} is already stored; nothing was enqueued", ids=frozenset({job.id}))
         return [Enqueued(job.id, True)]

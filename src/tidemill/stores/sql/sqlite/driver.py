@@ -16,6 +16,7 @@ from tidemill.clock import Clock
 from tidemill.errors import BadSettings, StoreUnavailable, UsageError
 from tidemill.stores.base import Listener, Lock, SchemaStatus
 from tidemill.stores.coalescer import Coalescer
+from tidemill.stores.server import ServerStatus
 from tidemill.stores.sql.driver import Items, QueryCall, Row, T, Takes, Turns, run_one_by_one
 from tidemill.stores.sql.sqlite import forks
 from tidemill.stores.sql.sqlite.failures import out_of_reach, translate
@@ -185,7 +186,13 @@ class SqliteDriver:
 
     # Wake-ups --------------------------------------------------------------------------------------------------------
 
-    def carried(self, topic: str) -> dict[str, str]:
+    def server(self) -> ServerStatus | None:
+        return None
+
+    def rest(self) -> None:
+        """Nothing to do: the connections belong to a file and keep nothing busy."""
+
+    def carried(self, topic: str, call: str) -> dict[str, str]:
         return {}  # wake-ups are sent outside of the database
 
     def notify(self, topics: Iterable[str]) -> None:

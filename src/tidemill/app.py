@@ -194,11 +194,10 @@ class App(FlowApp, NotificationApp, TaskDeclarer, MessageSender, LeaseApp):
         """Create the APIs of the store that the client addresses."""
         self.jobs = Jobs(self._client)
         self.archive = Archive(self._client, self.jobs)
-        self.definitions = Definitions(self._client)
-        self.schedules = Schedules(self._client)
+        self.definitions, self.schedules = Definitions(self._client), Schedules(self._client)
         self.stats, self.control = StatsApi(self._client), Control(self._client)
-        self.audit, self.secrets = Audit(self._client), Secrets(self._client)
-        self.limits = Limits(self._client)
+        self.audit, self.limits = Audit(self._client), Limits(self._client)
+        self.secrets = Secrets(self._client)
         self._bind_notifications()
 
     @property

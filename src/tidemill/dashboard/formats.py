@@ -130,6 +130,8 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 def clock(value: datetime | str | None) -> Markup | str:
     """Format an instant as a time of day with milliseconds, for a line of a log."""
     return NONE if value is None else _time(value, "clock", f"{_read(value):%H:%M:%S.%f}"[:-3])
+
+
 def within(value: datetime | str | None, length: timedelta | float) -> Markup | str:
     """Format an end of a period; if the period is short, with milliseconds.
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from flask import Flask, current_app
+from flask import Flask, current_app, request
 
-from tidemill import App
+from tidemill import App, Identity, Role
 from tidemill.contrib.flask import Tidemill
 from tidemill.engine.app_factories import apps_in
 from tidemill.errors import BadSettings, UsageError
@@ -20,7 +21,7 @@ from tidemill.errors import BadSettings, UsageError
 PATIENCE = 120.0
 
 SHOP = """
-from flask import Flask, current_app
+from flask import Flask, current_app, request
 from tidemill.contrib.flask import Tidemill
 
 jobs = Tidemill(migrate=True)
@@ -119,6 +120,64 @@ def test_settings_come_from_the_configuration(jobs: Tidemill) -> None:
 
 
 def _nothing() -> None: ...
+
+
+def staff() -> Identity | None:
+    name = request.headers.get("x-user")
+    return Identity(name, Role.OPERATOR, "*") if name else None
+
+
+def test_the_dashboard_is_served_inside_the_application(jobs: Tidemill) -> None:
+    @jobs.task
+    def send(to: str) -> str:
+        return to
+
+    shops = [flask_app(jobs, SECRET_KEY="the same in every process") for _ in range(2)]
+    app: App = shops[0].extensions["tidemill"]
+    shops[1].extensions["tidemill"] = app
+    for shop in shops:
+        jobs.mount(shop, "/ops/jobs", auth=staff)
+    with shops[0].app_context():
+        job = send.enqueue(to="ada")
+    one, other = (shop.test_client() for shop in shops)
+    ann = {"x-user": "ann"}
+    assert one.get("/ops/jobs/", headers=ann).status_code == 200
+    assert one.get("/ops/jobs/").status_code in (302, 303, 401)
+    page = one.get(f"/ops/jobs/jobs/{job.id}", headers=ann)
+    assert "send" in page.text
+    assert 'action="/ops/jobs/jobs/' in page.text
+    style = re.search(r'href="(/ops/jobs/[^"]*\.css[^"]*)"', page.text)
+    assert style is not None
+    assert one.get(style[1], headers=ann).status_code == 200
+    assert one.get("/ops/jobs/live", headers=ann).status_code == 204
+    token = re.search(r'name="csrf" content="(\w+)"', page.text)
+    assert token is not None
+    form = {"csrf": token[1], "reason": "not needed"}
+    elsewhere = {**ann, "origin": "https://evil.example"}
+    cancel = f"/ops/jobs/jobs/{job.id}/cancel"
+    assert other.post(cancel, data=form, headers=elsewhere).status_code == 403
+    assert job.refresh().status == "pending"
+    assert other.post(cancel, data=form, headers=ann).status_code == 303
+    assert job.refresh().status == "cancelled"
+    listed = one.get("/ops/jobs/api/jobs", headers=ann, query_string={"status": "cancelled"}).get_json()
+    assert [item["id"] for item in listed["items"]] == [str(job.id)]
+    app.close()
+
+
+def test_without_auth_the_dashboard_asks_for_a_key(jobs: Tidemill) -> None:
+    shop = flask_app(jobs)
+    jobs.mount(shop)
+    client = shop.test_client()
+    assert client.get("/jobs/api/jobs").status_code == 401
+    with shop.app_context():
+        key = jobs.app.keys.create("ann", role="viewer").secret
+    answer = client.get("/jobs/api/jobs", headers={"authorization": f"Bearer {key}"})
+    assert (answer.status_code, answer.get_json()["items"]) == (200, [])
+    with pytest.raises(BadSettings, match="begin it with a slash"):
+        jobs.mount(shop, "jobs/")
+    with pytest.raises(UsageError, match="call init_app before mount"):
+        jobs.mount(Flask("other"))
+    shop.extensions["tidemill"].close()
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tidemill import App
 from tidemill.engine.supervisor.reloader import Reloader, source_files
 
 
@@ -62,17 +63,20 @@ import shelf
 
 from tidemill import App
 
-app = App("sqlite:///jobs.db")
+app = App("sqlite:///jobs.db", migrate=True)
 Path("seen").write_text(str(shelf.VALUE))
 
 
 @app.task
-def work() -> None: ...
+def work() -> int:
+    return shelf.VALUE
 """
 
 
 @pytest.mark.long
-def test_a_worker_reloads_a_changed_module(tmp_path: Path) -> None:
+def test_a_worker_reloads_a_changed_module_and_keeps_its_code_while_the_new_one_is_wrong(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "shop.py").write_text(APP)
     (tmp_path / "shelf.py").write_text("VALUE = 1\n")
     words = [sys.executable, "-m", "tidemill", "worker", "shop:app", "--processes", "1", "--reload"]
@@ -86,6 +90,13 @@ def test_a_worker_reloads_a_changed_module(tmp_path: Path) -> None:
             _until(worker, "shelf.py changed; reloading the code")
             _until(worker, "has ended")
             assert (tmp_path / "seen").read_text() == "22"
+            (tmp_path / "shelf.py").write_text("VALUE = (\n")
+            _until(worker, "SyntaxError")
+            with App(f"sqlite:///{tmp_path}/jobs.db") as app:
+                assert app.enqueue("work").result(timeout=60) == 22
+            (tmp_path / "shelf.py").write_text("VALUE = 333\n")
+            _until(worker, "is ready")
+            assert (tmp_path / "seen").read_text() == "333"
         finally:
             worker.terminate()
             worker.communicate(timeout=60)

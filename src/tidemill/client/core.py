@@ -41,6 +41,7 @@ from tidemill.domain.subscriptions import TOPIC, NewEvent, dump_data, row_event
 from tidemill.errors import BadSettings, JobNotFound, StoreError
 from tidemill.stores.base import Store
 from tidemill.stores.standby_reads import StandbyReads
+from tidemill.tasks.ambient import current_tenant
 from tidemill.tasks.events import Event, Events
 from tidemill.tasks.hooks import AllHooks
 from tidemill.tasks.registry import Registry
@@ -80,7 +81,9 @@ class Client:
     ) -> None:
         self.delivery = delivery or DeliverySettings()  #: channels, owners and rules of notifications
         self.durable: dict[str, DurableHandler] = {}  #: handlers of durable subscriptions by name
-        self.tenant = tenant
+        self._tenant = tenant
+        #: returns the tenant that a framework works for, or None; for calls outside of jobs and tenant blocks
+        self.tenant_source: Callable[[], str | None] | None = None
         self.limits = limits
         self.rules = dict(rules or {})  #: limits that the app itself declares
         self.retention = retention or Retention()
@@ -106,7 +109,13 @@ class Client:
     def template(self, declared: Declared, call: CallOptions, tenant: str | None = None) -> Template:
         """Return the common part of a call's jobs. A task of another environment is refused here, once per call."""
         self.registry.check_environment(declared)
-        return Template(declared, call, tenant=tenant or self.tenant, limits=self.limits, clock=self.clock)
+        tenant = tenant or call.tenant or current_tenant() or self.tenant
+        return Template(declared, call, tenant=tenant, limits=self.limits, clock=self.clock)
+
+    @property
+    def tenant(self) -> str:
+        """The tenant of calls that name none, outside of jobs and tenant blocks."""
+        return self._tenant if self.tenant_source is None else self.tenant_source() or self._tenant
 
     def _use(self, stores: Mapping[str, Store], clock: Clock, fixed: str | None = None) -> None:
         """Switch to these stores and this clock, and reset everything cached for the previous ones."""
@@ -114,7 +123,7 @@ class Client:
         self.clock = clock
         self.declare_durable()
         self.placement = Placement(
-            self.stores, self.registry, self.tenant, self.store_for, fixed, self.places
+            self.stores, self.registry, self._tenant, self.store_for, fixed, self.places
         )
         self._waiting: dict[str, Waiter] = {}
         self._pool: ThreadPoolExecutor | None = None
@@ -152,7 +161,7 @@ class Client:
         delivery: DeliverySettings | None = None,
     ) -> None:
         """Change the settings. If stores are given, close the previous ones and use the new ones."""
-        self.tenant = self.tenant if tenant is None else tenant
+        self._tenant = self._tenant if tenant is None else tenant
         self.limits, self.rules, self.store_for = limits, dict(rules), store_for
         self.retention = retention
         self.delivery = delivery or self.delivery
@@ -164,7 +173,7 @@ class Client:
             self._use(stores, self.clock)
         else:
             # These have cached the previous settings.
-            self.placement = Placement(self.stores, self.registry, self.tenant, store_for)
+            self.placement = Placement(self.stores, self.registry, self._tenant, store_for)
             self.enqueuer = Enqueuer(self)
 
     def end_services(self) -> None:

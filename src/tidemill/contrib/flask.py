@@ -1,16 +1,20 @@
-"""Flask integration: extension, application context around jobs, and commands."""
+"""Flask integration: extension, application context around jobs, commands and dashboard."""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import os
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import click
-from flask import Flask, current_app, has_app_context
+from flask import Flask, Response, current_app, has_app_context, request
 from flask.cli import ScriptInfo, pass_script_info
 
 from tidemill.app import App
@@ -18,6 +22,7 @@ from tidemill.app_settings import AppKeywords
 from tidemill.client.enqueue.bound_task import BoundTask
 from tidemill.client.schedules.schedule import ScheduleKeywords
 from tidemill.decorators import TaskDeclarer
+from tidemill.domain.access import Identity
 from tidemill.domain.job import JobRow
 from tidemill.domain.triggers.base import Trigger
 from tidemill.errors import BadSettings, UsageError
@@ -25,10 +30,17 @@ from tidemill.stores.base import Store
 from tidemill.task_group import TaskGroup
 from tidemill.tasks.options import TaskKeywords
 
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from tidemill.web.settings import ApiSettings
+
 __all__ = ["Tidemill", "load_app"]
 
 KEY = "tidemill"
 """The key of the app in ``flask_app.extensions``."""
+
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 class Tidemill(TaskDeclarer):
@@ -84,6 +96,32 @@ class Tidemill(TaskDeclarer):
         """Add task groups, tasks or modules, as ``App.include`` does, to the application of the current context."""
         self.app.include(*sources)
 
+    def mount(
+        self,
+        flask_app: Flask,
+        path: str = "/jobs",
+        *,
+        auth: Callable[[], Identity | None] | None = None,
+        settings: ApiSettings | None = None,
+    ) -> None:
+        """Serve the dashboard and the HTTP API inside a Flask application: pages at ``/jobs``, the API at ``/jobs/api``.
+
+        ``auth`` identifies the user of the current request (``tidemill.Identity``, or None if unknown), for a site with
+        its own sign-in. Without it, users sign in with an API key. Needs the extra ``server``.
+        """
+        app: App | None = flask_app.extensions.get(KEY)
+        if app is None:
+            raise UsageError(
+                f"Flask application {flask_app.name!r} has no Tidemill app; call init_app before mount"
+            )
+        if not path.startswith("/") or path.endswith("/"):
+            raise BadSettings(f"path is {path!r}; begin it with a slash, and end it without", setting="path")
+        dashboard = _Dashboard(flask_app, app, path, auth, settings)
+        for rule in (f"{path}/", f"{path}/<path:rest>"):
+            flask_app.add_url_rule(
+                rule, "tidemill", dashboard, methods=_METHODS, provide_automatic_options=False
+            )
+
     def _declare(self, target: Any, options: TaskKeywords) -> BoundTask[Any, Any]:
         return self._group._declare(target, options)
 
@@ -111,6 +149,72 @@ class _ApplicationContext:
     def _entered(self) -> Iterator[None]:
         with self._flask_app.app_context():
             yield
+
+
+class _Dashboard:
+    """The view of the dashboard. Its site is created by the first request, in the process that serves it."""
+
+    def __init__(
+        self,
+        flask_app: Flask,
+        app: App,
+        path: str,
+        auth: Callable[[], Identity | None] | None,
+        settings: ApiSettings | None,
+    ) -> None:
+        from tidemill.web.bridge import LoopThread
+
+        self._flask_app, self._app, self._path, self._auth = flask_app, app, path, auth
+        self._settings = settings
+        self._thread, self._lock = LoopThread(), threading.Lock()
+        self._site: Starlette | None = None
+
+    def __call__(self, rest: str = "") -> Response:
+        from tidemill.web.bridge import SAFE_METHODS, ask, is_same_site, request_scope
+
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        if request.method not in SAFE_METHODS and not is_same_site(headers, request.host):
+            return Response("this request was sent from another site", 403)
+        scope = request_scope(
+            method=request.method,
+            scheme=request.scheme,
+            path=request.root_path + request.path,
+            root_path=request.root_path + self._path,
+            query=request.query_string.decode("latin-1"),
+            headers=headers,
+            client=request.remote_addr,
+            host=request.host,
+            identity=None if self._auth is None else self._auth(),
+        )
+        answer = ask(self._thread, self._made(), scope, request.get_data())
+        if answer.is_stream:
+            # A stream would occupy a thread of the server for as long as the page is open. 204 ends it permanently.
+            answer.leave()
+            return Response(status=204)
+        response = Response(answer.parts(), answer.status)
+        response.headers.clear()
+        response.headers.extend(answer.headers)
+        return response
+
+    def _made(self) -> Starlette:
+        from tidemill.dashboard import create_site
+        from tidemill.web.bridge import bridged_identity
+        from tidemill.web.settings import ApiSettings
+
+        with self._lock:
+            if self._site is None:
+                settings = self._settings or ApiSettings()
+                if (key := self._flask_app.secret_key) and settings.session_secret is None:
+                    # Every process of a server must accept the forms of the others.
+                    secret = hmac.new(_bytes(key), b"tidemill dashboard", hashlib.sha256).hexdigest()
+                    settings = replace(settings, session_secret=secret)
+                auth = None if self._auth is None else bridged_identity
+                self._site = create_site(self._app, auth=auth, settings=settings)
+            return self._site
+
+
+def _bytes(text: str | bytes) -> bytes:
+    return text.encode() if isinstance(text, str) else text
 
 
 def _current() -> App | None:

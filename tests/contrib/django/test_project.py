@@ -22,8 +22,8 @@ PATIENCE = 400.0
 class Project:
     """The project on one database."""
 
-    def __init__(self, url: str, folder: Path) -> None:
-        self.url, self.folder = url, folder
+    def __init__(self, url: str, folder: Path, **variables: str) -> None:
+        self.url, self.folder, self.variables = url, folder, variables
 
     @property
     def environment(self) -> dict[str, str]:
@@ -34,6 +34,7 @@ class Project:
             "DJANGO_SETTINGS_MODULE": "project.settings",
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONWARNINGS": "error::RuntimeWarning",
+            **self.variables,
         }
 
     def manage(self, *words: str, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -50,8 +51,8 @@ class Project:
         return done
 
     def shell(self, code: str) -> Any:
-        """The JSON value that a program in the project prints."""
-        return json.loads(self.manage("shell", "--verbosity", "0", "-c", code).stdout)
+        """The JSON value that a program in the project prints last."""
+        return json.loads(self.manage("shell", "--verbosity", "0", "-c", code).stdout.splitlines()[-1])
 
     @contextlib.contextmanager
     def worker(self, *words: str) -> Iterator[Any]:
@@ -98,6 +99,13 @@ def test_the_tests_of_the_project_pass(project: Project) -> None:
 def test_migrate_creates_the_schema_and_a_worker_runs_the_jobs_of_a_view(project: Project) -> None:
     assert "Tidemill: applied" in project.manage("migrate").stdout
     assert "Tidemill: applied" not in project.manage("migrate").stdout
+    # The first thing that a process does with the project is an enqueue, before Django has opened a connection.
+    sent = project.shell(
+        "import json\nfrom shop import tasks\nprint(json.dumps(str(tasks.send.enqueue(to='ada').id)))"
+    )
+    assert (
+        json.loads(project.manage("tidemill", "jobs", "show", sent, "--json").stdout)["status"] == "pending"
+    )
     placed = project.shell(
         "import json\n"
         "from django.test import Client\n"
@@ -105,7 +113,9 @@ def test_migrate_creates_the_schema_and_a_worker_runs_the_jobs_of_a_view(project
         "print(json.dumps([[answer.status_code, answer.json()] for answer in answers]))"
     )
     assert [status for status, _ in placed] == [202, 409]
-    listed = json.loads(project.manage("tidemill", "jobs", "list", "--json").stdout)["items"]
+    listed = json.loads(
+        project.manage("tidemill", "jobs", "list", "--task", "shop.tasks.ship", "--json").stdout
+    )["items"]
     assert [(job["id"], job["task"]) for job in listed] == [(placed[0][1]["job"], "shop.tasks.ship")]
     with project.worker() as started:
         assert {"shop.tasks.ship", "shop.tasks.notify", "mail.send", "judge"} <= set(started["tasks"])

@@ -212,7 +212,7 @@ class Enqueuer:
     ) -> Order:
         """Choose the route of a call; the choice is cached for single jobs that depend on nothing but their task."""
         plain = call is NO_OPTIONS and number == 1 and JOB.get() is None and COLLECTOR.get() is None
-        if not plain or "opentelemetry.trace" in sys.modules:
+        if not plain or self._client.tenant_source is not None or "opentelemetry.trace" in sys.modules:
             return self._new_order(declared, call, number, place, streams=streams)
         key = (id(declared), TENANT.get(), place)
         order = self._orders.get(key)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import Any
 
 from django.apps import AppConfig
+from django.core.exceptions import ImproperlyConfigured
 from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.signals import connection_created
@@ -40,7 +42,13 @@ def _discover() -> None:
     autodiscover_modules("tasks")
     for config in apps.get_app_configs():
         if (module := _tasks_of(config)) is not None:
-            PROJECT.app.include(*module_groups(module))
+            for group in module_groups(module):
+                # A process may enqueue before it opens a connection of Django, which else leads to the database.
+                group.choose_by(PROJECT.synced)
+                PROJECT.app.include(group)
+    # The same for tasks that modules declared on the app itself. Checks and the first use report wrong settings.
+    with suppress(ImproperlyConfigured):
+        PROJECT.synced()
 
 
 def _tasks_of(config: AppConfig) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import django
@@ -16,9 +17,10 @@ from tidemill.app_settings import AppKeywords
 from tidemill.client.core import client_of
 from tidemill.contrib.django.connection_care import ConnectionCare
 from tidemill.contrib.django.databases import store_url
+from tidemill.contrib.django.tenants import JobScope, load_scopes
 from tidemill.errors import TidemillError
 
-_OWN = ("database", "store", "tenant")
+_OWN = ("database", "store", "tenant", "tenants")
 _SETTINGS = (*_OWN, *(name for name in AppKeywords.__annotations__ if name != "migrate"))
 
 
@@ -38,6 +40,10 @@ class ProjectApp:
             if self._app is None:
                 self._app = App("memory://")
                 self._app.around(execute=ConnectionCare)
+                if (path := getattr(settings, "TIDEMILL", {}).get("tenants")) is not None:
+                    scopes = load_scopes(path)
+                    client_of(self._app).tenant_source = scopes.current
+                    self._app.around(execute=partial(JobScope, scopes))
             return self._app
 
     def synced(self) -> App:
@@ -51,7 +57,9 @@ class ProjectApp:
                 client = client_of(app)
                 client.end_services()
                 rest: Any = {
-                    name: value for name, value in given.items() if name not in ("database", "store")
+                    name: value
+                    for name, value in given.items()
+                    if name not in ("database", "store", "tenants")
                 }
                 rest.setdefault("name", settings.SETTINGS_MODULE)
                 try:

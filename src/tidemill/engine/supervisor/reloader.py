@@ -11,7 +11,7 @@ from pathlib import Path
 
 _log = logging.getLogger("tidemill.worker")
 
-POLL = 0.5
+POLL = 0.2
 """Seconds between two checks of the files."""
 
 

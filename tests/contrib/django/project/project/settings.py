@@ -79,3 +79,13 @@ TASKS = {
 }
 if os.environ.get("SHOP_TIDEMILL"):
     TIDEMILL = json.loads(os.environ["SHOP_TIDEMILL"])
+if os.environ.get("SHOP_TENANTS"):
+    _database["ENGINE"] = "django_tenants.postgresql_backend"
+    TENANT_APPS = ["shop"]
+    SHARED_APPS = ["django_tenants", "customers", *(app for app in INSTALLED_APPS if app != "shop")]
+    INSTALLED_APPS = [*SHARED_APPS, *TENANT_APPS]
+    DATABASE_ROUTERS = ["django_tenants.routers.TenantSyncRouter"]
+    TENANT_MODEL, TENANT_DOMAIN_MODEL = "customers.Customer", "customers.Domain"
+    MIDDLEWARE = ["django_tenants.middleware.main.TenantMainMiddleware", *MIDDLEWARE]
+    PUBLIC_SCHEMA_URLCONF = ROOT_URLCONF
+    TIDEMILL = {"tenants": "tidemill.contrib.django.tenants.DjangoTenants"}

@@ -73,3 +73,13 @@ def digest() -> int:
 @tidemill.task
 def judge(word: str) -> None:
     raise Review("is it right?", output=word)
+
+
+@mail.task
+async def paint(name: str) -> str:
+    """Read an order twice, so that coroutines of several tenants take turns."""
+    from asgiref.sync import sync_to_async
+
+    first = await Order.objects.aget(name=name)
+    await sync_to_async(connection.ensure_connection)()
+    return f"{first.state} {(await Order.objects.aget(name=name)).state}"

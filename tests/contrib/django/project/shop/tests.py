@@ -3,8 +3,11 @@
 import contextlib
 import io
 import json
+import re
 import uuid
 from datetime import timedelta
+from unittest import mock
+from urllib.parse import urlencode
 
 from asgiref.sync import async_to_sync
 from django.contrib.auth.models import Permission, User
@@ -16,7 +19,7 @@ from django.utils import timezone
 from shop import tasks
 from shop.models import Order
 from shop.standard import InvalidTask, TaskResultStatus, exceptions, signals, task_backends
-from tidemill.contrib.django import app
+from tidemill.contrib.django import app, views
 from tidemill.contrib.django.models import ReadOnly, StoredJob
 from tidemill.contrib.django.testing import TidemillTestCase, TidemillTestMixin
 
@@ -337,6 +340,16 @@ class AdminTests(CleanTestCase):
         self.client.logout()
         self.assertEqual(self.client.get("/jobs/workers").url, "/admin/login/?next=/jobs/workers")
         self.assertEqual(self.client.get("/jobs/api/jobs").status_code, 403)
+
+    def test_every_process_of_a_server_accepts_the_forms_of_the_others(self):
+        job = tasks.send.enqueue(to="ada")
+        page = self.client.get(f"/jobs/jobs/{job.id}").text
+        token = re.search(r'name="csrf" content="(\w+)"', page)[1]
+        with mock.patch.object(views, "SITE", views.SiteThread()):
+            form = urlencode({"csrf": token, "reason": "no"})
+            kind = "application/x-www-form-urlencoded"
+            answer = self.client.post(f"/jobs/jobs/{job.id}/cancel", form, kind)
+        self.assertEqual((answer.status_code, app.jobs.get(job.id).status), (303, "cancelled"))
 
     def test_the_api_takes_changes_from_this_site_only(self):
         body = {"task": "mail.send", "args": {"to": "ada"}}

@@ -68,7 +68,7 @@ class Saga:
 
 
 class Observed:
-    """Two stores, what was done to them, and what they show."""
+    """Two stores, the acts on them, and their observed state."""
 
     def __init__(self, store: Store, oracle: Store | None, worker: UUID) -> None:
         self.stores = [store] if oracle is None else [store, oracle]

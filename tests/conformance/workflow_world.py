@@ -316,7 +316,7 @@ class World(Observed):
         return True
 
     def retry(self, one: int, _: int) -> bool:
-        """A failed node runs again, and what was skipped after it waits again."""
+        """A failed node runs again, and its skipped followers wait again."""
         ended = [
             id
             for id, node in self.nodes.items()

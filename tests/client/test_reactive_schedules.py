@@ -16,6 +16,7 @@ from tidemill.domain.schedules import FireOutcome
 from tidemill.errors import BadArguments, BadSchedule
 from tidemill.stores.memory.occurrences import MemoryOccurrences
 from tidemill.stores.sql.occurrences import SqlOccurrences
+from tidemill.testing.conformance.kit import claim_all, finish_all
 from tidemill.testing.runner import Testing
 
 runs: list[Any] = []
@@ -80,6 +81,20 @@ def test_a_definition_runs_once_after_all_of_the_others(app: App) -> None:
     assert [fire.outcome for fire in fires] == [FireOutcome.FIRED] * 2
     job = app.jobs.list(task="load", limit=1).items[0]
     assert job.definition_id == app.definitions.get("load").id
+
+
+def test_s25_definitions_that_end_in_one_batch_fire_once(app: App) -> None:
+    app.schedules.add(app.definitions.get("load"), After("orders", "stock"), "chained")
+    with app.testing() as testing:
+        for key in ("orders", "stock"):
+            app.definitions.trigger(key)
+        testing.advance("1m")
+        both = claim_all(app.store, now=app.clock.now())
+        assert len(both) == 2
+        finish_all(app.store, both, now=app.clock.now())
+        testing.drain()
+    assert runs == ["load"]
+    assert [fire.outcome for fire in app.schedules.fires("chained")] == [FireOutcome.FIRED]
 
 
 def test_an_event_starts_one_job_with_arguments_of_its_payload(app: App) -> None:

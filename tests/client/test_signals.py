@@ -164,7 +164,7 @@ def user_connection(app: App) -> Iterator[Any]:
             yield connection
 
 
-def test_a_signal_on_the_users_connection_commits_with_it(app: App) -> None:
+def test_s14_a_signal_on_the_users_connection_commits_with_it(app: App) -> None:
     job = app.enqueue("nothing.runs.this")
     if app.store.url.startswith("memory"):
         with pytest.raises(UsageError, match="needs PostgreSQL or SQLite"):

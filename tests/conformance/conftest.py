@@ -12,7 +12,10 @@ from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 
 pytest.register_assert_rewrite(
-    *(f"tests.conformance.{name}" for name in ("accounts", "actions", "limit_account", "model"))
+    *(
+        f"tests.conformance.{name}"
+        for name in ("accounts", "actions", "limit_account", "model", "workflow_checks", "workflow_world")
+    )
 )
 
 _TABLES = """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,3 +85,17 @@ def test_needs_outside_of_the_picture_are_ignored() -> None:
 
 def test_nodes_that_wait_for_each_other_are_still_drawn() -> None:
     assert len(lay_out(["a", "b"], {"a": ["b"], "b": ["a"]}).boxes) == 2
+
+
+@given(graphs())
+def test_a_long_curve_crosses_columns_between_their_boxes(
+    graph: tuple[list[int], dict[int, list[int]]],
+) -> None:
+    layout = lay_out(*graph)
+    boxes = [(box.x, box.y, box.y + HEIGHT) for box in layout.boxes]
+    for curve in layout.curves:
+        for height, right in re.findall(r" (-?\d+)H(\d+)", curve.path):
+            column = [(top, bottom) for left, top, bottom in boxes if left + WIDTH == int(right)]
+            assert column
+            assert not any(top <= int(height) <= bottom for top, bottom in column)
+            assert 0 <= int(height) <= layout.height

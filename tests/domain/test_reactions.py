@@ -64,7 +64,7 @@ def test_only_the_wanted_ends_count(on: str, outcome: str, fires: int) -> None:
     assert len(found.dropped) == 1 - fires
 
 
-def test_a_stale_end_waits_for_no_other() -> None:
+def test_s25_a_stale_end_waits_for_no_other() -> None:
     a, b = ended("a", 0), ended("b", 3)
     found = judged(After("a", "b", fresh="2h"), a, b)
     assert found.fires == ()
@@ -84,7 +84,7 @@ def test_ends_of_different_local_days_do_not_meet() -> None:
     )
 
 
-def test_ends_before_the_rule_was_saved_do_not_count_unless_the_clock_was_set_back() -> None:
+def test_s25_ends_before_the_rule_was_saved_do_not_count_unless_the_clock_was_set_back() -> None:
     early = ended("a", 0)
     assert judged(After("a"), early, since=1).dropped == (early,)
     assert len(judged(After("a"), early, since=500).fires) == 1

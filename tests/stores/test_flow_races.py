@@ -11,8 +11,8 @@ from uuid import UUID
 import pytest
 
 from tidemill.domain.decide import COMPLETED
-from tidemill.domain.graph import Edge, EdgeCondition, job_joins
-from tidemill.domain.job import Claim, Finish
+from tidemill.domain.graph import Additions, Edge, EdgeCondition, NewJoin, grown_joins, grown_shard, job_joins
+from tidemill.domain.job import Claim, Details, Finish
 from tidemill.domain.states import JobState
 from tidemill.errors import StoreBusy
 from tidemill.stores.base import Store
@@ -21,7 +21,7 @@ from tidemill.stores.sql.driver import run_one_by_one
 from tidemill.stores.sql.named_queries import load
 from tidemill.stores.sql.postgres import end_counts
 from tidemill.testing.conformance.flows import start, state_of
-from tidemill.testing.conformance.kit import T0, claim_all, claim_one, patiently, put_one
+from tidemill.testing.conformance.kit import T0, a_job, claim_all, claim_one, patiently, put_one
 
 ROUNDS = 12
 C = EdgeCondition
@@ -253,3 +253,62 @@ def test_a_finish_that_is_repeated_is_lost_and_counts_nothing(pair: tuple[Store,
     assert state_of(store, ids["c"]) is JobState.WAITING
     end(store, claims[ids["b"]])
     assert state_of(store, ids["c"]) is JobState.PENDING
+
+
+def growth(claim: Claim, group: UUID, last: UUID, position: int, count: int) -> Finish:
+    """The end of a member that adds members to its group; ``last`` waits for them as well."""
+    shard = grown_shard(position)
+    details = Details(flow_id=group, group_id=group, group_shard=shard)
+    jobs = tuple(a_job("grown", details=details) for _ in range(count))
+    joins = (*grown_joins(group, position, count), NewJoin(last, shard, count, 0, count))
+    edges = tuple(Edge(last, job.id, C.SUCCESS, shard) for job in jobs)
+    return Finish(claim, COMPLETED, tied=True, additions=Additions(jobs, edges, joins))
+
+
+@contextmanager
+def before(store: Store, name: str, act: Callable[[], object]) -> Iterator[None]:
+    """Act once, before the first run of a query of this store."""
+    driver = store._db  # type: ignore[attr-defined]
+    run, acts = driver.run, [act]
+
+    def late(query: str, *args: object, **more: object) -> object:
+        if query == name and acts:
+            acts.pop()()
+        return run(query, *args, **more)
+
+    driver.run = late
+    try:
+        yield
+    finally:
+        del driver.run
+
+
+def test_a_recount_leaves_a_join_alone_that_grows_at_the_same_time(pair: tuple[Store, Store]) -> None:
+    one, two = pair
+    ids = start(one, ["a", "last"], {"last": {"a": C.SUCCESS}})
+    claim = claim_one(one, ids["a"])
+    grown = growth(claim, ids["flow"], ids["last"], 0, 2)
+    with before(one, "lock_joins", lambda: two.finish([grown], now=T0)):
+        assert one.recount_joins(now=T0).repaired == frozenset()
+    assert one.unreachable(10) == []
+    for member in claim_all(one):
+        end(one, member)
+    assert state_of(one, ids["last"]) is JobState.PENDING
+
+
+def test_two_members_that_grow_a_group_by_the_same_counter_row_are_both_counted(
+    pair: tuple[Store, Store],
+) -> None:
+    one, two = pair
+    names = [f"n{place}" for place in range(66)]
+    ids = start(one, [*names, "last"], {"last": dict.fromkeys(names[:2], C.SUCCESS)})
+    claims = {claim.id: claim for claim in claim_all(one)}
+    # The two members count into different rows, so nothing but the growth makes them wait for each other.
+    first, second = (claims[ids[name]] for name in (names[16], names[40]))
+    mine = growth(first, ids["flow"], ids["last"], 8 * 63, 1)
+    other = growth(second, ids["flow"], ids["last"], 8 * 63, 1)
+    with before(one, "lock_joins", lambda: two.finish([other], now=T0)):
+        one.finish([mine], now=T0)
+    counts = one.group_counts([ids["flow"]])[0]
+    assert (counts.total, counts.remaining) == (len(names) + 3, len(names) + 1)
+    assert one.recount_joins(now=T0).repaired == frozenset()

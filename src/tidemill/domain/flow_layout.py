@@ -104,7 +104,10 @@ def lay_out(nodes: Sequence[Id], needs: Mapping[Id, Iterable[Id]], *, most: int 
     _order_columns(groups, [pair for pair in pairs if pair[0] != pair[1]])
     boxes = _placed(groups)
     corner = {box.ids[0]: box for box in boxes}
-    curves = [Curve(start, end, _curve(corner[start], corner[end])) for start, end in pairs if start != end]
+    gaps = _gaps(boxes)
+    curves = [
+        Curve(start, end, _curve(corner[start], corner[end], gaps)) for start, end in pairs if start != end
+    ]
     width = max((box.x + WIDTH for box in boxes), default=0) + MARGIN
     height = max((box.y + HEIGHT for box in boxes), default=0) + MARGIN
     return Layout(boxes, curves, width, height)
@@ -166,11 +169,31 @@ def _placed(groups: Mapping[int, list[tuple[Id, ...]]]) -> list[Box[Id]]:
     return boxes
 
 
-def _curve(start: Box[Id], end: Box[Id]) -> str:
-    x1, y1 = start.x + WIDTH, start.y + HEIGHT // 2
-    x2, y2 = end.x, end.y + HEIGHT // 2
+def _curve(start: Box[Id], end: Box[Id], gaps: Mapping[int, Sequence[int]]) -> str:
+    """A curve from box to box. Where it crosses a column in between, it passes through the gap nearest to the straight line."""
+    x, y = start.x + WIDTH, start.y + HEIGHT // 2
+    last = end.y + HEIGHT // 2
+    path = f"M{x} {y}"
+    for layer in range(start.layer + 1, end.layer):
+        wanted = y + (last - y) / (end.layer - layer + 1)
+        left = MARGIN + layer * (WIDTH + GAP_X)
+        gap = min(gaps[layer], key=lambda gap: abs(gap - wanted))
+        path += _bend(x, y, left, gap) + f"H{left + WIDTH}"
+        x, y = left + WIDTH, gap
+    return path + _bend(x, y, end.x, last)
+
+
+def _bend(x1: int, y1: int, x2: int, y2: int) -> str:
     bend = max((x2 - x1) // 2, GAP_X // 2)
-    return f"M{x1} {y1}C{x1 + bend} {y1} {x2 - bend} {y2} {x2} {y2}"
+    return f"C{x1 + bend} {y1} {x2 - bend} {y2} {x2} {y2}"
+
+
+def _gaps(boxes: Iterable[Box[Id]]) -> dict[int, list[int]]:
+    """The heights at which a line may cross each column: above its first box, and below each of its boxes."""
+    gaps: dict[int, list[int]] = {}
+    for box in boxes:
+        gaps.setdefault(box.layer, [box.y - GAP_Y // 2]).append(box.y + HEIGHT + GAP_Y // 2)
+    return gaps
 
 
 def critical_path(

@@ -164,6 +164,8 @@ class MemoryFlows(MemoryControl, FlowStore, FlowQueries, NodeResults):
             # A node that waits again although all that it needs has ended gets no further count.
             full = [id for id in changed if id in state.joins and state.joins[id][0].remaining <= 0]
             self._ring(queue for id in full if (queue := join_counts.release(state, id, moment)) is not None)
+            waiting = {move.id for move in ours if move.state is JobState.WAITING}
+            join_counts.note_again(state, waiting & changed, moment)
             return changed
 
     def recount_joins(

@@ -244,3 +244,10 @@ def put_joins(state: State, joins: Sequence[NewJoin], replaced: Collection[UUID]
         rows[row.shard] = kept._replace(total=kept.total + row.total, required=kept.required + row.remaining)
         counts.append(Count(row.id, row.shard, -row.remaining, -spare))
     return counts
+
+
+def note_again(state: State, ids: Iterable[UUID], now: datetime) -> None:
+    """Note waiting jobs that can still not start: an earlier note is gone, and their counts cross no border."""
+    for id in ids:
+        if any(map(is_unreachable, state.joins.get(id, {}).values())):
+            state.unreachable.setdefault(id, UnreachableJob(id, UNREACHABLE, now))

@@ -154,6 +154,7 @@ class SqlFlows(SqlControl, GraphWrites, FlowStore, FlowQueries, NodeResults):
                 # A node that waits again although all that it needs has ended gets no further count.
                 rows = [row for joined in self._joins(changed).values() for row in joined]
                 self._cross([row for row in rows if not row.shard and row.remaining <= 0], [], now)
+                self._note_again({move.id for move in ours if move.state is JobState.WAITING} & changed, now)
             return changed
 
     def recount_joins(

@@ -7,7 +7,7 @@ closes is counted in the same way, after that.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Any
@@ -173,6 +173,13 @@ class JoinCounts(SqlPart):
             broken = {id for id, rows in self._joins(regained).items() if any(map(is_unreachable, rows))}
             self._db.run("drop_unreachable", {"ids": [id for id in regained if id not in broken]})
 
+    def _note_again(self, ids: Collection[UUID], now: datetime | None) -> None:
+        """Note waiting jobs that can still not start: an earlier note is gone, and their counts cross no border."""
+        lost = sorted(id for id, rows in self._joins(ids).items() if any(map(is_unreachable, rows)))
+        if lost:
+            self._db.run("note_unreachable", {"now": now, "ids": lost, "reason": UNREACHABLE})
+            self.notify(["cascade"])
+
     # Edges and joins -----------------------------------------------------------------------------------------------------
 
     def _tie(self, ids: Collection[UUID], tenant: str) -> dict[UUID, NeedState]:
@@ -229,6 +236,8 @@ class JoinCounts(SqlPart):
         keys = [(row.id, row.shard) for row in joins if row.id in stored and row.shard > 0]
         kept = self._locked(keys)
         kept |= self._locked(sorted({(row.id, 0) for row in joins if row.id in stored}))
+        # Until rows 0 were locked, another transaction could add the same shard.
+        kept |= self._locked([key for key in keys if key not in kept])
         counts: list[JoinCount] = []
         rows: dict[tuple[UUID, int], Join] = {}
         for row in joins:
@@ -282,10 +291,10 @@ class JoinCounts(SqlPart):
     def _repair(self, ids: Collection[UUID], now: datetime | None) -> frozenset[UUID]:
         """Recount the joins of waiting jobs and live groups. Returns the ids that were wrong."""
         joins = self._joins(ids)
-        locked = self._locked(
-            sorted((row.id, row.shard) for rows in joins.values() for row in rows if row.shard)
-        )
+        locked = self._locked(_shard_keys(joins))
         locked |= self._locked(sorted((id, 0) for id in joins))
+        # Until rows 0 were locked, other transactions could add shards: a join without them looks unreachable.
+        locked |= self._locked([key for key in _shard_keys(self._joins(ids)) if key not in locked])
         states = {id: state for id, state, _ in self._db.run("job_states", {"ids": sorted(joins)})}
         live = {row[0] for row in self._db.run("lock_groups", {"ids": sorted(joins)}) if row[12] is None}
         waiting = {id for id, state in states.items() if state == JobState.WAITING}
@@ -349,3 +358,7 @@ class JoinCounts(SqlPart):
         for group, shard, ended, bad in self._db.run("member_ends", {"ids": sorted(ids)}) if ids else ():
             ends.setdefault(group, {})[shard] = ended, 0, bad
         return ends
+
+
+def _shard_keys(joins: Mapping[UUID, Iterable[Join]]) -> list[tuple[UUID, int]]:
+    return sorted((row.id, row.shard) for rows in joins.values() for row in rows if row.shard)

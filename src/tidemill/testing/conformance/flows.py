@@ -134,6 +134,23 @@ class FlowLaws:
             at(1),
         )
 
+    def test_a_job_that_waits_again_while_another_need_stays_failed_is_noted(self, store: Store) -> None:
+        ids = start(store, ["a", "b", "c"], {"c": {"a": C.SUCCESS, "b": C.SUCCESS}})
+        finish_all(store, claim_all(store), FAILED, now=at(1))
+        store.move([Move(ids["c"], "default", frozenset({S.WAITING}), S.CANCELLED)], now=at(1))
+        store.drop_unreachable([ids["c"]])
+        again = [
+            Move(ids["a"], "default", frozenset({S.FAILED}), S.PENDING, restart=True),
+            Move(ids["c"], "default", frozenset({S.CANCELLED}), S.WAITING),
+        ]
+        assert store.reopen(ids["flow"], again, tenant="default", now=at(2)) == {ids["a"], ids["c"]}
+        assert [row.job_id for row in store.unreachable(10)] == [ids["c"]]
+        other = [Move(ids["b"], "default", frozenset({S.FAILED}), S.PENDING, restart=True)]
+        assert store.reopen(ids["flow"], other, tenant="default", now=at(3)) == {ids["b"]}
+        assert store.unreachable(10) == []
+        finish_all(store, claim_all(store), now=at(4))
+        assert state_of(store, ids["c"]) is S.PENDING
+
     def test_needs_that_end_in_one_batch_release_their_job_once(self, store: Store) -> None:
         ids = start(store, ["a", "b", "c"], {"c": {"a": C.SUCCESS, "b": C.SUCCESS}}, required={"c": 1})
         finish_all(store, claim_all(store), now=at(1))

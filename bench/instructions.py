@@ -1,11 +1,17 @@
-"""Processor instructions per job of a drain, compared with another version.
+"""The cost of one job of a drain, compared with other versions.
 
-    python3 dev.py bench instructions [--base DIR] [--stores memory,sqlite,postgres] [--jobs 1000,6000] [--concurrency 1000] [--json]
+    python3 dev.py bench instructions [--base DIR] [--count cpu,bytecode,instructions] [--stores memory,sqlite,postgres]
+        [--jobs 20000] [--rounds 10] [--functions 20] [--concurrency 1000] [--json]
 
-A wall clock cannot show a difference of 2 % on a busy machine, but the number of executed instructions hardly varies.
-Valgrind counts those of a process that drains no-op coroutine jobs. Two drains of different length give the cost of one
-job: the difference excludes the start-up. ``--base`` is a checkout of the other version. It runs with the packages of
-this environment and with its own schema. The server's share of PostgreSQL is not counted. Linux with ``valgrind`` only.
+A wall clock cannot show a difference of 2 % on a busy machine. These figures vary less; each excludes the start-up:
+
+- ``cpu``: microseconds of CPU time of the worker, of the server's processes (PostgreSQL), and bytes of WAL. The versions
+  alternate within a round; the figures are medians of the rounds, and the ratios are medians of the ratios of a round.
+- ``bytecode``: executed bytecode instructions of the worker, exact to a few in a thousand. ``--functions`` lists where.
+- ``instructions``: processor instructions of the worker, counted by ``valgrind``. Minutes per store.
+
+A no-op coroutine job is drained by a runner and its heartbeat, without duties. ``--base`` is a checkout of another version,
+and may be repeated. It runs with the packages of this environment and with its own schema. Linux only.
 """
 
 from __future__ import annotations
@@ -20,19 +26,24 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from statistics import median
+from typing import Any
 
-from tests.servers.postgres import TestPostgres, running_postgres
+from tests.servers.postgres import PrivatePostgres, running_postgres
 
 ROOT = Path(__file__).resolve().parent.parent
 LOAD = ROOT / "bench" / "instructions_load.py"
 STORES = ("memory", "sqlite", "postgres")
+COUNTS = ("cpu", "bytecode", "instructions")
 COUNTER = ("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null")
 _COUNTED = re.compile(r"I\s+refs:\s+([\d,]+)")
+_SETTINGS = {"shared_buffers": "1GB", "autovacuum": "off"}  # a vacuum would count for one of the versions
 
-Locate = Callable[[str], str]
-"""Returns the URL of a new, empty store of this kind."""
+Figures = dict[str, float]
+"""Figures of one job by name."""
 
 
 class Version:
@@ -50,13 +61,14 @@ class Version:
             "PYTHONDONTWRITEBYTECODE": "",
         }
 
-    def load(self, *words: object) -> str:
-        """Run the load without counting; return its output."""
-        return self._run([], words).stdout
+    def load(self, *words: object) -> dict[str, Any]:
+        """Run the load; return its figures."""
+        figures: dict[str, Any] = json.loads(self._run([], words).stdout)
+        return figures
 
     def counted(self, *words: object) -> int:
-        """Run the load; return the number of its instructions."""
-        ran = self._run(COUNTER, words)
+        """Run the load under valgrind; return the number of its instructions."""
+        ran = self._run(COUNTER, (*words, "--count"))
         counted = _COUNTED.search(ran.stderr)
         if counted is None:
             raise SystemExit(f"valgrind printed no count: {ran.stderr[-600:]}")
@@ -70,97 +82,196 @@ class Version:
         return ran
 
 
-def drained(version: Version, kind: str, jobs: int, concurrency: int, locate: Locate) -> int:
-    """Return the instructions of a drain, including the start of the process."""
-    url = locate(kind)
-    version.load("fill", url, jobs)
-    instructions = version.counted("drain", url, jobs, concurrency)
-    # The process that drains a memory store also fills it.
-    return instructions - version.counted("fill", url, jobs) if kind == "memory" else instructions
+class Stores:
+    """New, empty stores. The PostgreSQL server starts when it is needed first."""
 
+    def __init__(self, scratch: Path, stack: ExitStack) -> None:
+        self._scratch, self._stack = scratch, stack
+        self._numbers = count()
+        self._server: PrivatePostgres | None = None
 
-def per_job(version: Version, kind: str, jobs: tuple[int, int], concurrency: int, locate: Locate) -> float:
-    """Return the instructions of one job."""
-    # The first drain compiles modules, which must not count for one of the two.
-    url = locate(kind)
-    version.load("fill", url, jobs[0])
-    version.load("drain", url, jobs[0], concurrency)
-    few, many = (drained(version, kind, number, concurrency, locate) for number in jobs)
-    return (many - few) / (jobs[1] - jobs[0])
+    @property
+    def server(self) -> PrivatePostgres:
+        if self._server is None:
+            self._server = self._stack.enter_context(running_postgres(settings=_SETTINGS))
+        return self._server
 
-
-def locator(scratch: Path, stack: ExitStack) -> Locate:
-    """Return a function that creates stores. The server starts when it is needed first."""
-    numbers, servers = count(), list[TestPostgres]()
-
-    def locate(kind: str) -> str:
+    def url(self, kind: str) -> str:
         if kind == "memory":
             return "memory://"
-        name = f"instructions{next(numbers)}"
+        name = f"instructions{next(self._numbers)}"
         if kind == "sqlite":
-            return f"sqlite:///{scratch / name}.db"
-        if not servers:
-            servers.append(stack.enter_context(running_postgres()))
-        return servers[0].create_database(name)
+            return f"sqlite:///{self._scratch / name}.db"
+        return self.server.create_database(name)
 
-    return locate
-
-
-def read_counts(words: str) -> tuple[int, int]:
-    try:
-        few, many = map(int, words.split(","))
-    except ValueError:
-        few = many = 0
-    if not 0 < few < many:
-        raise argparse.ArgumentTypeError(f"{words!r} is not a smaller and a larger number, such as 1000,6000")
-    return few, many
+    def drop(self, url: str) -> None:
+        name = url.rpartition("/")[2]
+        if url.startswith("sqlite"):
+            for file in self._scratch.glob(f"{name}*"):
+                file.unlink()
+        elif url.startswith("postgres"):
+            self.server.drop_database(name)
 
 
-def lines(results: dict[str, dict[str, float]]) -> Iterator[str]:
-    """Yield the report."""
-    for kind, figures in results.items():
-        base = figures.get("base")
-        ratio = "" if base is None else f"{base:>14,.0f}{figures['here'] / base:>9.3f}"
-        yield f"{kind:<10}{figures['here']:>14,.0f}{ratio}"
+@dataclass(frozen=True)
+class Bench:
+    """The measurements of one job, in these stores."""
+
+    stores: Stores
+    jobs: int
+    concurrency: int
+
+    def cpu(self, version: Version, kind: str) -> Figures:
+        """Return microseconds of CPU time, and bytes of WAL."""
+        url, jobs = self.stores.url(kind), self.jobs
+        server: list[object] = []
+        written = 0
+        if kind == "postgres":
+            server = ["--server", self.stores.server.pids[0]]
+        version.load("fill", url, jobs)
+        if server:
+            written = self._written()
+        figures = version.load("drain", url, jobs, self.concurrency, *server)
+        result = {"worker": figures["cpu"] * 1e6 / jobs}
+        if server:
+            result |= {"server": figures["server"] * 1e6 / jobs, "wal": (self._written() - written) / jobs}
+            result["both"] = result["worker"] + result["server"]
+        self.stores.drop(url)
+        return result
+
+    def _written(self) -> int:
+        return int(
+            self.stores.server.ask("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint")
+        )
+
+    def bytecode(self, version: Version, kind: str) -> Figures:
+        """Return executed bytecode instructions by function."""
+        url, jobs = self.stores.url(kind), self.jobs
+        version.load("fill", url, jobs)
+        functions = version.load("drain", url, jobs, self.concurrency, "--bytecode")["functions"]
+        self.stores.drop(url)
+        return {name: number / jobs for name, number in functions.items()}
+
+    def instructions(self, version: Version, kind: str) -> Figures:
+        """Return processor instructions. Two drains of different length exclude the start-up."""
+        few, many = (self._drained(version, kind, number) for number in (self.jobs // 6, self.jobs))
+        return {"instructions": (many - few) / (self.jobs - self.jobs // 6)}
+
+    def _drained(self, version: Version, kind: str, jobs: int) -> int:
+        url = self.stores.url(kind)
+        version.load("fill", url, jobs)
+        instructions = version.counted("drain", url, jobs, self.concurrency)
+        self.stores.drop(url)
+        # The process that drains a memory store also fills it.
+        return instructions - version.counted("fill", url, jobs) if kind == "memory" else instructions
 
 
-def main() -> None:
+def alternating(
+    measure: Callable[[Version, str], Figures], versions: Sequence[Version], kind: str, rounds: int
+) -> dict[str, list[Figures]]:
+    """Measure all versions in turn, every second round in reverse order."""
+    results: dict[str, list[Figures]] = {version.name: [] for version in versions}
+    for number in range(rounds):
+        for version in versions if number % 2 == 0 else reversed(versions):
+            results[version.name].append(measure(version, kind))
+    return results
+
+
+def table(kind: str, results: dict[str, list[Figures]]) -> Iterator[str]:
+    """Yield the lines of one store: each figure of each version, and the ratio of this version to it."""
+    here = results["here"]
+    for name, rounds in results.items():
+        for figure in rounds[0]:
+            ratios = [ours[figure] / theirs[figure] for ours, theirs in zip(here, rounds, strict=True)]
+            ratio = "" if name == "here" else f"{median(ratios):>9.3f}"
+            yield f"{kind:<10}{figure:<14}{name:<14}{median(values[figure] for values in rounds):>12,.1f}{ratio}"
+
+
+def functions_table(kind: str, results: dict[str, Figures], shown: int) -> Iterator[str]:
+    """Yield the functions that execute most bytecode instructions in this version."""
+    for function, number in sorted(results["here"].items(), key=lambda entry: -entry[1])[:shown]:
+        others = "".join(f"{figures.get(function, 0.0):>12,.1f}" for figures in results.values())
+        yield f"{kind:<10}{others}  {function}" if number else ""
+
+
+def measured(
+    options: argparse.Namespace, bench: Bench, versions: Sequence[Version], what: str, kind: str
+) -> dict[str, list[Figures]]:
+    """Measure one store, and print the functions if they are wanted."""
+    if what == "cpu":
+        return alternating(bench.cpu, versions, kind, options.rounds)
+    if what == "instructions":
+        return alternating(bench.instructions, versions, kind, 1)
+    functions = {version.name: bench.bytecode(version, kind) for version in versions}
+    if options.functions and not options.json:
+        print("\n".join(functions_table(kind, functions, options.functions)))
+    return {name: [{"bytecode": sum(figures.values())}] for name, figures in functions.items()}
+
+
+def read_list(known: Sequence[str], noun: str) -> Callable[[str], list[str]]:
+    def read(words: str) -> list[str]:
+        chosen = words.split(",")
+        if unknown := sorted(set(chosen) - set(known)):
+            raise argparse.ArgumentTypeError(
+                f"unknown {noun} {unknown[0]!r}; expected one of {', '.join(known)}"
+            )
+        return chosen
+
+    return read
+
+
+def read_base(words: str) -> Path:
+    if not (Path(words) / "src" / "tidemill").is_dir():
+        raise argparse.ArgumentTypeError(f"{words} is not a checkout of Tidemill: it has no src/tidemill")
+    return Path(words).resolve()
+
+
+def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--base", type=Path, help="checkout of the version to compare with")
-    parser.add_argument("--stores", default=",".join(STORES), help="stores to measure")
     parser.add_argument(
-        "--jobs", type=read_counts, default=(1_000, 6_000), help="jobs of the short and of the long drain"
+        "--base", type=read_base, action="append", default=[], help="checkout of a version to compare with"
     )
+    parser.add_argument(
+        "--count", type=read_list(COUNTS, "figure"), default="cpu,bytecode", help="figures to measure"
+    )
+    parser.add_argument(
+        "--stores", type=read_list(STORES, "store"), default=",".join(STORES), help="stores to measure"
+    )
+    parser.add_argument(
+        "--jobs", type=int, default=20_000, help="jobs of a drain; a tenth of it for exact counts"
+    )
+    parser.add_argument("--rounds", type=int, default=10, help="rounds of cpu")
+    parser.add_argument("--functions", type=int, default=0, help="functions to list with bytecode")
     parser.add_argument("--concurrency", type=int, default=1_000)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     options = parser.parse_args()
-    stores = options.stores.split(",")
-    if unknown := sorted(set(stores) - set(STORES)):
-        parser.error(f"unknown store {unknown[0]!r}; expected one of {', '.join(STORES)}")
-    if options.base is not None and not (options.base / "src" / "tidemill").is_dir():
-        parser.error(f"{options.base} is not a checkout of Tidemill: it has no src/tidemill")
-    if shutil.which(COUNTER[0]) is None:
+    if "instructions" in options.count and shutil.which(COUNTER[0]) is None:
         parser.error("valgrind is not installed (Debian: apt install valgrind)")
+    return options
+
+
+def main() -> None:
+    options = read_options()
+    if not options.json:
+        print(f"{'store':<10}{'figure':<14}{'version':<14}{'per job':>12}{'ratio':>9}", flush=True)
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tm-instructions-")))
         versions = [Version("here", ROOT, scratch)]
-        if options.base is not None:
-            versions.append(Version("base", options.base.resolve(), scratch))
-        locate = locator(scratch, stack)
-        results = {
-            kind: {
-                version.name: per_job(version, kind, options.jobs, options.concurrency, locate)
-                for version in versions
-            }
-            for kind in stores
-        }
+        versions += [Version(base.name, base, scratch) for base in options.base]
+        stores = Stores(scratch, stack)
+        results = dict[str, dict[str, dict[str, list[Figures]]]]()
+        for what in options.count:
+            jobs = options.jobs if what == "cpu" else options.jobs // 10
+            bench = Bench(stores, jobs, options.concurrency)
+            results[what] = {}
+            for kind in options.stores:
+                results[what][kind] = measured(options, bench, versions, what, kind)
+                if not options.json:
+                    print("\n".join(table(kind, results[what][kind])), flush=True)
     if options.json:
         print(json.dumps(results, indent=1))
-        return
-    print(f"{'':<10}{'instructions':>14}" + ("" if options.base is None else f"{'base':>14}{'ratio':>9}"))
-    print("\n".join(lines(results)))
 
 
 if __name__ == "__main__":

@@ -29,12 +29,22 @@ def test_the_load_drains_every_job(kind: str, tmp_path: Path) -> None:
     assert json.loads(drained.stdout)["cpu"] > 0
 
 
+def test_bytecode_is_counted_by_function_and_compared_with_a_base() -> None:
+    options = ("--base", ROOT, "--count", "bytecode", "--stores", "sqlite", "--jobs", JOBS * 10, "--json")
+    counted = run("-m", "bench.instructions", *options)
+    assert counted.returncode == 0, counted.stderr
+    here, base = json.loads(counted.stdout)["bytecode"]["sqlite"].values()
+    assert here[0]["bytecode"] > 100
+    # Both are this version, and so few jobs leave room for the threads.
+    assert 0.8 < here[0]["bytecode"] / base[0]["bytecode"] < 1.25
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         (("--stores", "oracle"), "unknown store 'oracle'; expected one of memory, sqlite, postgres"),
         (("--base", "docs"), "docs is not a checkout of Tidemill"),
-        (("--jobs", "5,5"), "'5,5' is not a smaller and a larger number"),
+        (("--count", "seconds"), "unknown figure 'seconds'; expected one of cpu, bytecode, instructions"),
     ],
 )
 def test_bad_options_are_refused(options: tuple[str, ...], message: str) -> None:

@@ -31,7 +31,6 @@ ONE_SIDED_PARTS = {
     ),
     "taken": "PostgreSQL enqueues in several forms, SQLite in one",
     "released_jobs": "SQLite has statements of their own for jobs that return to a queue, PostgreSQL has lines of one",
-    "time_bucket": "PostgreSQL has a function with this name",
     "finished_executions": "SQLite reads executions without a row in history apart; PostgreSQL has one list of all that end",
     "compaction_bound": "SQLite computes the bound in each statement, PostgreSQL once in its only statement",
     "finishing": "SQLite reads the same join for every table; PostgreSQL reads the rows that it deleted",

@@ -103,10 +103,11 @@ def carried(act: Callable[P, R]) -> Callable[P, R]:
         with ExitStack() as around:
             if by is not None:
                 around.enter_context(acting(by))
+            # The job first: a scope belongs to the job in which it is opened.
+            around.callback(JOB.reset, JOB.set(job))
             if tenant is not None:
                 around.enter_context(tenant_scope(tenant))
             around.callback(STORE.reset, STORE.set(scope))
-            around.callback(JOB.reset, JOB.set(job))
             return act(*args, **kwargs)
 
     return there

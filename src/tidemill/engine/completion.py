@@ -104,8 +104,9 @@ def check_held(id: UUID, held: bool) -> None:
 
 def dump_result(declared: Declared, value: Any, claim: Claim) -> str:
     """A result as JSON, checked against the task's type; one that is too large for the row becomes a reference."""
-    text = declared.result.dump(value)
-    if declared.result.is_secret:
+    codec = declared.result
+    text = codec.dump(value)
+    if codec.is_secret:
         text = seal_result(text, claim.id)
     # A shorter text fits, whatever its characters are: UTF-8 uses at most four bytes for each.
     return fitted(declared, text, claim) if len(text) * 4 > declared.options.result_limit else text

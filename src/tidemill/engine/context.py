@@ -164,6 +164,7 @@ class Context(FlowVerbs, DurableVerbs, MessageVerbs, PipelineVerbs, StreamVerbs)
         outlet: Outlet,
         clock: Clock | None = None,
         began: float = 0.0,
+        capture: int | None = None,
     ) -> None:
         """The execution began at this reading of the monotonic clock; without a clock, it begins now."""
         # Workers create tens of thousands of contexts per second, and most tasks never use them. So every part is
@@ -177,7 +178,7 @@ class Context(FlowVerbs, DurableVerbs, MessageVerbs, PipelineVerbs, StreamVerbs)
         self._progress: Progress | None = None
         self._stages: tuple[_Stage, ...] = ()
         #: the lowest level of log records that are copied into the job's log; None for no records
-        self.capture: int | None = None
+        self.capture = capture
         #: created by the first ``then``, ``transaction`` or ``complete``
         self.following: FollowUps | None = None
         self.grown: FlowGrowth | None = None  #: created by the first use of ``flow`` or ``batch``

@@ -43,11 +43,19 @@ class Ambient(Protocol):
         ...
 
 
+class TenantScope(NamedTuple):
+    """A ``using_tenant`` block, and the job whose code has opened it."""
+
+    tenant: str
+    job: Ambient | None
+
+
 class StoreScope(NamedTuple):
-    """A ``using_store`` block: the app that it belongs to, the chosen store, and the block around it."""
+    """A ``using_store`` block: the app that it belongs to, the chosen store, its job, and the block around it."""
 
     owner: object
     name: str
+    job: Ambient | None
     outer: StoreScope | None
 
 
@@ -71,7 +79,7 @@ class Collector(Protocol):
 
 
 JOB: ContextVar[Ambient | None] = ContextVar("tidemill_job", default=None)
-TENANT: ContextVar[str | None] = ContextVar("tidemill_tenant", default=None)
+TENANT: ContextVar[TenantScope | None] = ContextVar("tidemill_tenant", default=None)
 STORE: ContextVar[StoreScope | None] = ContextVar("tidemill_store", default=None)
 COLLECTOR: ContextVar[Collector | None] = ContextVar("tidemill_collector", default=None)
 
@@ -81,21 +89,26 @@ def current_job() -> Ambient | None:
     return JOB.get()
 
 
+def scoped_tenant() -> str | None:
+    """Return the tenant of the innermost scope that the current job, or code outside jobs, has opened."""
+    scope = TENANT.get()
+    return scope.tenant if scope is not None and scope.job is JOB.get() else None
+
+
 def current_tenant() -> str | None:
     """Return the tenant this code acts for: that of the innermost scope, else that of the job."""
-    scope = TENANT.get()
-    if scope is not None:
-        return scope
-    job = JOB.get()
-    return None if job is None else job.tenant
+    tenant, job = scoped_tenant(), JOB.get()
+    return job.tenant if tenant is None and job is not None else tenant
 
 
 def current_store(owner: object) -> str | None:
     """Return the store that the innermost ``using_store`` block of this app names, if any."""
-    scope = STORE.get()
-    while scope is not None and scope.owner is not owner:
+    scope, job = STORE.get(), JOB.get()
+    while scope is not None and scope.job is job:
+        if scope.owner is owner:
+            return scope.name
         scope = scope.outer
-    return None if scope is None else scope.name
+    return None
 
 
 def current_collector() -> Collector | None:
@@ -106,30 +119,28 @@ def current_collector() -> Collector | None:
 
 # Used like a statement; a generator-based context manager would cost more than many jobs.
 class inside_job:  # noqa: N801
-    """Context manager that runs its block as this job."""
+    """Context manager that runs its block as this job.
 
-    __slots__ = ("_job", "_scope", "_store_scope", "_token")
+    Scopes name the job that has opened them. So those around the block do not apply inside it, and a job need not reset
+    them, which would cost it two reads of context variables.
+    """
+
+    __slots__ = ("_job", "_token")
 
     def __init__(self, job: Ambient) -> None:
         self._job = job
 
     def __enter__(self) -> None:
         self._token = JOB.set(self._job)
-        self._scope = None if TENANT.get() is None else TENANT.set(None)
-        self._store_scope = None if STORE.get() is None else STORE.set(None)
 
     def __exit__(self, *_: object) -> None:
-        if self._store_scope is not None:
-            STORE.reset(self._store_scope)
-        if self._scope is not None:
-            TENANT.reset(self._scope)
         JOB.reset(self._token)
 
 
 @contextmanager
 def tenant_scope(tenant: str) -> Iterator[None]:
     """Run the block for this tenant."""
-    token = TENANT.set(tenant)
+    token = TENANT.set(TenantScope(tenant, JOB.get()))
     try:
         yield
     finally:
@@ -139,7 +150,7 @@ def tenant_scope(tenant: str) -> Iterator[None]:
 @contextmanager
 def store_scope(owner: object, name: str) -> Iterator[None]:
     """Run the block with this store as the current one of an app."""
-    token = STORE.set(StoreScope(owner, name, STORE.get()))
+    token = STORE.set(StoreScope(owner, name, JOB.get(), STORE.get()))
     try:
         yield
     finally:

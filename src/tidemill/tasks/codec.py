@@ -205,7 +205,7 @@ class ResultCodec:
 
     def dump(self, value: Any) -> str:
         """Encode a result. The error for an invalid one states that the task returned it."""
-        if isinstance(value, Secret) and self.is_secret:
+        if self.is_secret and isinstance(value, Secret):
             value = value.reveal()
         machine = self._machine or self.prepare()
         if machine.short_write is not None:

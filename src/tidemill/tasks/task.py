@@ -67,6 +67,8 @@ class Declared:
     providers: tuple[tuple[str, Provider], ...]  #: of the parameters that the worker fills in
     is_async: bool
     is_class: bool
+    #: a function that takes its arguments and nothing else: no context, secrets or values of providers
+    is_plain: bool
 
     @property
     def name(self) -> str:
@@ -127,6 +129,9 @@ def declare(target: Callable[..., Any], options: TaskOptions) -> Declared:
         providers=arguments.signature.providers,
         is_async=shape.is_async,
         is_class=is_class,
+        is_plain=not (
+            is_class or arguments.context_parameter or arguments.secrets or arguments.signature.providers
+        ),
     )
 
 

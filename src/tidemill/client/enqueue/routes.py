@@ -33,7 +33,7 @@ from tidemill.domain.unique import Unique
 from tidemill.errors import JobExists, StoreError, UsageError
 from tidemill.stores.base import Store
 from tidemill.stores.large_values import stored_job
-from tidemill.tasks.ambient import COLLECTOR, JOB, TENANT, Collector, current_collector
+from tidemill.tasks.ambient import COLLECTOR, JOB, Collector, current_collector, scoped_tenant
 from tidemill.tasks.events import Event
 from tidemill.tasks.hooks import carried_out, check_same, stamped
 from tidemill.tasks.middleware import HookStep, around, around_async
@@ -214,7 +214,7 @@ class Enqueuer:
         plain = call is NO_OPTIONS and number == 1 and JOB.get() is None and COLLECTOR.get() is None
         if not plain or self._client.tenant_source is not None or "opentelemetry.trace" in sys.modules:
             return self._new_order(declared, call, number, place, streams=streams)
-        key = (id(declared), TENANT.get(), place)
+        key = (id(declared), scoped_tenant(), place)
         order = self._orders.get(key)
         if order is None or order.declared is not declared:
             order = self._new_order(declared, call, number, place, streams=streams)

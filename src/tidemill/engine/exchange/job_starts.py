@@ -71,9 +71,11 @@ def held_of(
             kind = PROCESS
         id = claim.id
         asked_with = details.get(id, NO_DETAILS) if details and claim.detailed else NO_DETAILS
-        job = held[id.int] = HeldJob(claim, declared, asked_with, services, kind)
-        if starts.results and INPUTS in asked_with.options:
-            job.results = starts.results
+        held[id.int] = HeldJob(claim, declared, asked_with, services, kind)
+    if starts.results:
+        for job in held.values():
+            if INPUTS in job.details.options:
+                job.results = starts.results
     return held
 
 

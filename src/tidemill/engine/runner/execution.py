@@ -113,8 +113,7 @@ def run(
         return cast("ExecutionEnd", outlet.life.run(arun(declared, claim, job, outlet, clock, hooks)))
     if "django.db" in sys.modules:
         close_old_connections()
-    attempt = _Attempt(declared, claim, job, outlet, clock)
-    attempt.context.capture = hooks.capture
+    attempt = _Attempt(declared, claim, job, outlet, clock, capture=hooks.capture)
 
     def act() -> Any:
         return _driven(declared, attempt.call())
@@ -152,23 +151,13 @@ async def arun(
     """
     if not declared.is_async:
         return await asyncio.to_thread(run, declared, claim, job, outlet, clock, hooks)
-    attempt = _Attempt(declared, claim, job, outlet, clock, began)
-    attempt.context.capture = hooks.capture
-
+    attempt = _Attempt(declared, claim, job, outlet, clock, began, hooks.capture)
     try:
         with attempt:
             if hooks.on_execute:
                 answer = await hooks.aexecute(attempt.step, attempt.context.job, attempt.acall)
-            elif (
-                outlet.start_by is not None
-                or declared.providers
-                or claim.args.startswith(PREFIX)
-                or (claim.detailed and attempt.takes_inputs)
-            ):
-                answer = await attempt.acall()
             else:
-                # Like acall, without one more coroutine per job.
-                answer = attempt.call()
+                answer = attempt.begin()
                 if type(answer) is CoroutineType or inspect.isawaitable(answer):
                     answer = await answer
             ended = attempt.returned(answer)
@@ -200,10 +189,10 @@ class _Attempt(inside_job):
         "_clock",
         "_declared",
         "_handed_over",
-        "_loaded",
         "_outlet",
         "_task",
         "context",
+        "loaded",
     )
 
     def __init__(
@@ -214,14 +203,15 @@ class _Attempt(inside_job):
         outlet: Outlet,
         clock: Clock,
         began: float | None = None,
+        capture: int | None = None,
     ) -> None:
         self._declared = declared
         self._claim = claim
         self._outlet = outlet
         self._clock = clock
         self._began = clock.monotonic() if began is None else began
-        self._job = self.context = Context(job, outlet, clock, self._began)
-        self._loaded = False
+        self._job = self.context = Context(job, outlet, clock, self._began, capture)
+        self.loaded = False  #: its arguments have been read
         self._handed_over: tuple[Inputs, str] | None = None  # with the arguments as they were stored
         self._task: Any = None  # the instance created for this execution, if the task is a class
 
@@ -244,7 +234,7 @@ class _Attempt(inside_job):
                 self._definition_id() if declared.arguments.secrets and self._claim.detailed else None,
             )
         )
-        self._loaded = True
+        self.loaded = True
         if declared.context_parameter is not None:
             arguments[declared.context_parameter] = self.context
         if declared.is_class:
@@ -324,6 +314,24 @@ class _Attempt(inside_job):
         start_by = self._outlet.start_by
         return start_by is not None and self._clock.monotonic() > start_by
 
+    def begin(self) -> Any:
+        """Return the awaitable of a coroutine's call, with no more steps than the job needs.
+
+        Nearly all jobs need only their arguments: ``acall`` costs them 5 % more bytecode.
+        """
+        declared, claim = self._declared, self._claim
+        if (
+            claim.args.startswith(PREFIX)
+            or self._outlet.start_by is not None
+            or (claim.detailed and self.takes_inputs)
+        ):
+            return self.acall()
+        if not declared.is_plain:
+            return self.acall() if declared.providers else self.call()
+        arguments = declared.arguments.load(claim.args)
+        self.loaded = True
+        return declared.target(**arguments)
+
     async def acall(self) -> Any:
         """Like ``call``, and also await the result if it is awaitable."""
         while self._is_late():
@@ -349,10 +357,11 @@ class _Attempt(inside_job):
             return hooks.execute(self.step, self.context.job, act) if hooks.on_execute else act()
 
     def returned(self, value: Any) -> ExecutionEnd:
-        following = self.context.following
-        if self.context.step_log is not None and self.context.suspending:
+        context, additions = self.context, None
+        following, log = context.following, context.step_log
+        if log is not None and context.suspending:
             # The function swallowed the signal; the job is still suspended.
-            return self._suspended(self.context.step_log, None)
+            return self._suspended(log, None)
         text: str | None
         try:
             if following is None or following.result is None or value is not None:
@@ -364,10 +373,10 @@ class _Attempt(inside_job):
         except Exception as error:  # noqa: BLE001  (the user's result may raise any exception when it is serialized)
             return self.raised_as(Failed(sanitize.error_info(error), permanent=True), error)
         then, audit = _NOTHING if following is None else following.close(ENDED_ALREADY)
-        log = self.context.step_log
-        additions = None if log is None else log.completed()
-        if self.context.grown is not None:
-            additions = joined(additions, self.context.grown.close())
+        if log is not None:
+            additions = log.completed()
+        if context.grown is not None:
+            additions = joined(additions, context.grown.close())
         ended = self._clock.monotonic()
         return _ended((Succeeded(text), text, None, self._began, ended, None, then, audit, additions))
 
@@ -446,11 +455,11 @@ class _Attempt(inside_job):
             case PermanentError():
                 return Failed(sanitize.error_info(error), permanent=True)
             # The stored arguments do not fit this version of the code. A worker with other code may read them.
-            case BlobDamaged() if not self._loaded:
+            case BlobDamaged() if not self.loaded:
                 return Failed(sanitize.error_info(error), permanent=True)
-            case StoreError() if not self._loaded:
+            case StoreError() if not self.loaded:
                 return Snoozed(_UNREADABLE, sanitize.reason_of(f"its arguments cannot be read now: {error}"))
-            case BadArguments() if not self._loaded:
+            case BadArguments() if not self.loaded:
                 # Without a traceback: it would show only our own code.
                 info = ErrorInfo(sanitize.type_of(error), sanitize.text_of(error))
                 return Misfit(clip_error(info), sanitize.reason_of(_problem(error)) or "")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
-
-from pydantic_core import from_json, to_json
 
 from tidemill.domain.access import Key, Role
 from tidemill.domain.permissions import NO_ACCESS, Access
@@ -34,7 +33,7 @@ class SqlKeys(SqlPart, KeyStore):
                     "created_by": key.created_by,
                     "expires_at": key.expires_at,
                     "max_priority": key.max_priority,
-                    "grant_json": to_json(key.access.data()).decode() if key.access != NO_ACCESS else None,
+                    "grant_json": json.dumps(key.access.data()) if key.access != NO_ACCESS else None,
                 }
                 if not self._db.run("put_keys", takes):
                     lost.add(key.id)
@@ -53,4 +52,4 @@ def _key(row: Row) -> Key:
     *columns, grant_json = row
     id, name, role, *rest = columns
     key = Key(id, name, Role(role), *rest)
-    return key if grant_json is None else replace(key, access=Access.read(from_json(grant_json)))
+    return key if grant_json is None else replace(key, access=Access.read(json.loads(grant_json)))

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.graph import Additions, outcome_of
-from tidemill.domain.job import Claim, Enqueued, Finish, NewJob, ProgressReport
+from tidemill.domain.job import Claim, Enqueued, ErrorInfo, Finish, NewJob, ProgressReport, Transition
 from tidemill.domain.join_counts import Ended
 from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
 from tidemill.domain.limits import count, gate_of
 from tidemill.domain.record import Keep
+from tidemill.domain.records import AuditEntry
 from tidemill.domain.states import ENDED, JobState
 from tidemill.domain.subscriptions import ENQUEUED, TOPIC, enqueued_event, wants_any, watched_finishes
 from tidemill.errors import JobExists, StoreBusy
@@ -176,10 +177,10 @@ class SqlLifecycle(SqlJobEvents, LimitCounts, GraphWrites, LifecycleStore, Audit
         return lost
 
     def _finish_any(self, finishes: Sequence[Finish], now: datetime | None) -> frozenset[UUID]:
-        # A list, because a generator costs each job more than the test itself.
-        if [item for item in finishes if item.tied or item.additions is not None]:
+        batch = FinishColumns.of(finishes)
+        if any(batch.tied) or any(batch.additions):
             return self._finish_tied(finishes, now)
-        if [item for item in finishes if item.then]:
+        if any(batch.following):
             with self._db.transaction():
                 lost = self._finish(finishes, now)
                 self._follow(finishes, lost, now)
@@ -325,24 +326,50 @@ def claims_of(rows: Sequence[Row], request: ClaimRequest) -> list[Claim]:
     return claims
 
 
-def end_columns(finishes: Sequence[Finish]) -> dict[str, list[Any]]:
+class FinishColumns(NamedTuple):
+    """A batch of finishes by column. Reading attributes of each item would cost a job several times as much."""
+
+    claims: tuple[Claim, ...]
+    transitions: tuple[Transition, ...]
+    results: tuple[str | None, ...]
+    errors: tuple[ErrorInfo | None, ...]
+    started_ago: tuple[float | None, ...]
+    ended_ago: tuple[float, ...]
+    following: tuple[tuple[NewJob, ...], ...]
+    audits: tuple[tuple[tuple[UUID, AuditEntry], ...], ...]
+    keep: tuple[Keep, ...]
+    additions: tuple[Additions | None, ...]
+    tied: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, finishes: Sequence[Finish]) -> FinishColumns:
+        return cls(*zip(*finishes, strict=True))
+
+    @property
+    def others(self) -> list[Transition]:
+        """The transitions other than a plain completion, which nearly all jobs have."""
+        # ``count`` compares identities first.
+        if self.transitions.count(COMPLETED) == len(self.transitions):
+            return []
+        return [transition for transition in self.transitions if transition is not COMPLETED]
+
+
+def end_columns(batch: FinishColumns) -> dict[str, list[Any]]:
     """The columns of finished jobs."""
-    return done_columns(finishes) | {
-        "error": [None if item.error is None else dump_error(item.error) for item in finishes],
-        **_transition_columns(finishes, _END_COLUMNS),
+    return done_columns(batch) | {
+        "error": [None if error is None else dump_error(error) for error in batch.errors],
+        **_transition_columns(batch.transitions, _END_COLUMNS),
     }
 
 
-def done_columns(finishes: Sequence[Finish]) -> dict[str, list[Any]]:
+def done_columns(batch: FinishColumns) -> dict[str, list[Any]]:
     """The columns in which successful jobs differ."""
-    # ``zip`` reads the tuples at once; attribute by attribute, they cost each job several times as much.
-    claims, _, results, _, started_ago, ended_ago, *_ = zip(*finishes, strict=True)
     return {
-        "id": [claim.id for claim in claims],
-        "token": [claim.token for claim in claims],
-        "result": list(results),
-        "started_ago": list(started_ago),
-        "ended_ago": list(ended_ago),
+        "id": [claim.id for claim in batch.claims],
+        "token": [claim.token for claim in batch.claims],
+        "result": list(batch.results),
+        "started_ago": list(batch.started_ago),
+        "ended_ago": list(batch.ended_ago),
     }
 
 
@@ -350,23 +377,20 @@ def finish_call(finishes: Sequence[Finish], now: datetime | None, *flags: str) -
     """The call that applies these finishes. Lines for jobs that do not end, and for jobs that keep less than
     everything, are present if there is one.
     """
-    columns = end_columns(finishes) | _transition_columns(finishes, _RELEASE_COLUMNS)
-    columns["worker"] = [item.claim.worker for item in finishes]
-    # Nearly all jobs complete, and for those the test needs no hash of an enumeration's member.
-    others = [item.transition for item in finishes if item.transition is not COMPLETED]
-    if not all(transition.state in ENDED for transition in others):
+    batch = FinishColumns.of(finishes)
+    columns = end_columns(batch) | _transition_columns(batch.transitions, _RELEASE_COLUMNS)
+    columns["worker"] = [claim.worker for claim in batch.claims]
+    if not all(transition.state in ENDED for transition in batch.others):
         flags = ("releases", *flags)
-    keep = [item.keep for item in finishes]
-    if not are_full(keep):
-        columns["keep"] = keep
+    if not are_full(batch.keep):
+        columns["keep"] = list(batch.keep)
         flags = ("light", *flags)
     flags = tuple(flag for flag in flags if flag != "tied")
     return QueryCall("finish", {"now": now}, columns, flags)
 
 
-def _transition_columns(finishes: Sequence[Finish], names: Mapping[str, str]) -> dict[str, list[Any]]:
+def _transition_columns(transitions: Sequence[Transition], names: Mapping[str, str]) -> dict[str, list[Any]]:
     """Columns with these attributes of the transitions. Most batches have one transition, which is read once."""
-    transitions = [item.transition for item in finishes]
     if transitions.count(transitions[0]) == len(transitions):
         first, jobs = transitions[0], len(transitions)
         return {column: [getattr(first, name)] * jobs for column, name in names.items()}

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from tidemill.domain.calls import call_for
-from tidemill.domain.decide import COMPLETED
 from tidemill.domain.job import Claim, Enqueued, Finish, NewJob
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.limits import ENDLESS, LimitKind, names_of, rule_of
@@ -19,6 +18,7 @@ from tidemill.errors import JobExists, StoreBusy
 from tidemill.stores.base import StepResult
 from tidemill.stores.sql.driver import QueryCall, QueryPipeline, Row
 from tidemill.stores.sql.lifecycle import (
+    FinishColumns,
     are_full,
     claim_takes,
     claims_of,
@@ -200,27 +200,27 @@ def plain_step(finishes: Sequence[Finish], request: ClaimRequest, now: datetime 
     None if a job is released, has a unique key, limits or follow-up jobs, or belongs to another worker; and if jobs that keep less
     than everything end together with jobs that failed.
     """
-    # Columns and lists, because attributes and generators cost each job more than the test itself.
-    claims, transitions, _, _, _, _, following, _, keep, additions, tied = zip(*finishes, strict=True)
-    others = [transition for transition in transitions if transition is not COMPLETED]
+    batch = FinishColumns.of(finishes)
+    others = batch.others
     if (
-        any(following)
-        or any(tied)
-        or any(additions)
+        any(batch.following)
+        or any(batch.tied)
+        or any(batch.additions)
         or any(transition.state not in ENDED for transition in others)
     ):
         return None
-    plain = [claim.worker for claim in claims if claim.unique_key is None and claim.limits is None]
-    if len(plain) < len(claims) or not _are_all(request.worker, plain):
+    plain = [claim.worker for claim in batch.claims if claim.unique_key is None and claim.limits is None]
+    if len(plain) < len(batch.claims) or not _are_all(request.worker, plain):
         return None
     takes = claim_takes(request, now) | lane_columns(request.lanes)
-    if not others and are_full(keep):
-        return QueryCall("step_done", takes, done_columns(finishes))
+    full = are_full(batch.keep)
+    if not others and full:
+        return QueryCall("step_done", takes, done_columns(batch))
     if not others:
-        columns = done_columns(finishes)
-        columns["keep"] = list(keep)
+        columns = done_columns(batch)
+        columns["keep"] = list(batch.keep)
         return QueryCall("step_done", takes, columns, ("light",))
-    return QueryCall("step", takes, end_columns(finishes)) if are_full(keep) else None
+    return QueryCall("step", takes, end_columns(batch)) if full else None
 
 
 def _alone(finishes: Sequence[Finish]) -> bool:
@@ -261,9 +261,8 @@ def _handoff_step(
 
     None if a job is released, has a unique key, keeps less than everything, or belongs to another worker or to no lane.
     """
-    if not _are_all(request.worker, [item.claim.worker for item in finishes]) or not are_full(
-        [item.keep for item in finishes]
-    ):
+    batch = FinishColumns.of(finishes)
+    if not _are_all(request.worker, [claim.worker for claim in batch.claims]) or not are_full(batch.keep):
         return None
     places = {
         (lane.queue, lane.tenant, lane.priority, lane.limits): place
@@ -286,7 +285,7 @@ def _handoff_step(
         "maxima": counted.maxima,
         "lane_quota": [ended[place] for place in range(1, len(request.lanes) + 1)],
     }
-    return QueryCall("step_handoff", takes, {**end_columns(finishes), "lane": lanes})
+    return QueryCall("step_handoff", takes, {**end_columns(batch), "lane": lanes})
 
 
 def _are_all(worker: UUID, workers: list[UUID | None]) -> bool:

@@ -4,7 +4,10 @@ counted as (
     at, tenant, task, queue, worker, state, execution, run_bucket, wait_bucket, jobs, retried, attempts, most_attempts, run_time,
     longest, lag, longest_lag, last_at)
   select date_bin('1 minute', e.finished_at, 'epoch'), e.tenant, e.task, e.queue, e.worker, e.state, e.execution,
-         tidemill.time_bucket(e.run_time), tidemill.time_bucket(e.lag), count(*), count(*) filter (where e.attempt > 1),
+         -- include: time_bucket(value=e.run_time)
+         ,
+         -- include: time_bucket(value=e.lag)
+         , count(*), count(*) filter (where e.attempt > 1),
          sum(e.attempt), max(e.attempt), coalesce(sum(e.run_time), 0), coalesce(max(e.run_time), 0), coalesce(sum(e.lag), 0),
          coalesce(max(e.lag), 0), max(e.finished_at)
   from (

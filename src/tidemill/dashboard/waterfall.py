@@ -63,13 +63,13 @@ class Waterfall(NamedTuple):
 class _Axis:
     def __init__(self, since: datetime, until: datetime) -> None:
         self.since, self.until = since, until
-        self._whole = max((until - since).total_seconds(), 1e-6)
+        self._seconds = max((until - since).total_seconds(), 1e-6)
 
     def segment(self, kind: str, since: datetime, until: datetime) -> Segment:
         since, until = max(since, self.since), min(max(until, since), self.until)
-        wide = (until - since).total_seconds() / self._whole * WIDTH
+        wide = (until - since).total_seconds() / self._seconds * WIDTH
         wide = min(max(wide, LEAST), WIDTH)
-        x = min(max((since - self.since).total_seconds() / self._whole * WIDTH, 0.0), WIDTH - wide)
+        x = min(max((since - self.since).total_seconds() / self._seconds * WIDTH, 0.0), WIDTH - wide)
         return Segment(round(x, 1), round(wide, 1), kind, since, until)
 
 

@@ -396,7 +396,7 @@ def test_retries_are_spread_over_time(shop: House) -> None:
     person = shop.person("operator", "acme")
     person.post("/jobs/bulk?status=failed", act="retry", scope="all", sure="1", spread="40m")
     runs = sorted(job.refresh().run_at for job in jobs)
-    assert [job.refresh().status for job in jobs].count("pending") == 1
+    assert [job.refresh().status for job in jobs].count(JobState.PENDING) == 1
     apart = [(later - first).total_seconds() for first, later in pairwise(runs[1:])]
     assert apart == pytest.approx([600, 600])
 

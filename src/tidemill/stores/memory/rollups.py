@@ -120,10 +120,8 @@ class MemoryRollups(MemoryPart, RollupStore):
                     cell[1] += sums.jobs if key.state in FAILURES else 0
             totals = {name: sum(total for total, _ in cells.values()) for name, cells in ended.items()}
             largest = sorted(totals, key=lambda name: (-totals[name], name))[: max(limit, 0)]
-            counts = [(at, name, *cell) for name in largest for at, cell in ended[name].items()]
-            return grouped_series(
-                steps, length, ((at, name, total, failed) for at, name, total, failed in counts)
-            )
+            counts = [(at, name, cell[0], cell[1]) for name in largest for at, cell in ended[name].items()]
+            return grouped_series(steps, length, counts)
 
     def times_by(
         self,

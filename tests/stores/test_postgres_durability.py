@@ -70,8 +70,11 @@ def test_the_sessions_commit_as_the_durability_says(
             assert "synchronous_standby_names is empty" in text
 
 
-def test_the_durability_holds_behind_a_pooler(migrated_postgres_url: str, pgbouncer_url: str) -> None:
-    with closing(open_store(f"{pgbouncer_url}?durability=applied")) as store, store.transaction():
+def test_the_durability_holds_behind_a_pooler(pgbouncer_url: str) -> None:
+    with (
+        closing(open_store(f"{pgbouncer_url}?durability=applied", migrate=True)) as store,
+        store.transaction(),
+    ):
         connection = store._db._local.connection  # type: ignore[attr-defined]
         assert connection.execute("show synchronous_commit").fetchone() == ("remote_apply",)
 

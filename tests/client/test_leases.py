@@ -65,7 +65,7 @@ def test_a_lease_that_an_operator_releases_is_lost_and_the_loss_is_signalled(app
     told = threading.Event()
 
     def work() -> None:
-        with app.lease("nightly-index", ttl=1, on_lost=told.set) as lease:
+        with app.lease("nightly-index", ttl=4, on_lost=told.set) as lease:
             assert app.control.release("app:nightly-index")
             assert told.wait(30)
             assert lease.lost
@@ -81,7 +81,7 @@ def test_the_thread_renews_the_lease(app: App) -> None:
         (row,) = [lease for lease in app.store.leases() if lease.name == "app:nightly-index"]
         return row.beat_at
 
-    with app.lease("nightly-index", ttl=1) as lease:
+    with app.lease("nightly-index", ttl=4) as lease:
         first = beat()
         eventually(lambda: beat() != first)
         assert not lease.lost

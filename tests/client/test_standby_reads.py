@@ -76,16 +76,16 @@ def test_a_standby_that_lags_too_much_is_not_read_and_the_lag_is_read_once_a_sec
     clock = ManualClock()
     with closing(MemoryStore()) as primary, closing(FakeClockStandby()) as standby:
         reads = StandbyReads(primary, standby, clock)
-        assert reads.reader("ann") is not primary
-        assert reads.reader("ann") is not primary
+        assert reads.reader("bea") is not primary
+        assert reads.reader("bea") is not primary
         assert standby.readings == 1
         for age in (timedelta(seconds=31), None):
             standby.age = age
             clock.advance(1)
-            assert reads.reader("ann") is primary
+            assert reads.reader("bea") is primary
         standby.age = timedelta(seconds=30)
         clock.advance(1)
-        assert reads.reader("ann") is not primary
+        assert reads.reader("bea") is not primary
 
 
 def test_a_failed_read_is_answered_by_the_primary_and_the_standby_is_left_alone_for_a_while() -> None:
@@ -93,14 +93,14 @@ def test_a_failed_read_is_answered_by_the_primary_and_the_standby_is_left_alone_
     with closing(MemoryStore()) as primary:
         standby = FakeClockStandby()
         reads = StandbyReads(primary, standby, clock)
-        reader = reads.reader("ann")
+        reader = reads.reader("bea")
         standby.close()
         with pytest.raises(StoreUnavailable):
             standby.standing(tenant="*")
         assert reader.standing(tenant="*") == {}
-        assert reads.reader("ann") is primary
+        assert reads.reader("bea") is primary
         clock.advance(5)
-        assert reads.reader("ann") is not primary
+        assert reads.reader("bea") is not primary
 
 
 def test_every_verb_of_a_standby_is_one_of_a_store() -> None:

@@ -26,7 +26,7 @@ from tidemill.stores.sql.postgres.settings import read_settings
 WAITING = "select count(*) from pg_stat_activity where wait_event = 'SyncRep'"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def pair() -> Iterator[Pair]:
     try:
         with running_pair() as pair:
@@ -70,8 +70,11 @@ def test_the_sessions_commit_as_the_durability_says(
             assert "synchronous_standby_names is empty" in text
 
 
-def test_the_durability_holds_behind_a_pooler(migrated_postgres_url: str, pgbouncer_url: str) -> None:
-    with closing(open_store(f"{pgbouncer_url}?durability=applied")) as store, store.transaction():
+def test_the_durability_holds_behind_a_pooler(pgbouncer_url: str) -> None:
+    with (
+        closing(open_store(f"{pgbouncer_url}?durability=applied", migrate=True)) as store,
+        store.transaction(),
+    ):
         connection = store._db._local.connection  # type: ignore[attr-defined]
         assert connection.execute("show synchronous_commit").fetchone() == ("remote_apply",)
 
@@ -116,7 +119,6 @@ def test_a_promotion_loses_accepted_jobs_only_with_local_durability(pair: Pair, 
         kept = {row.id for row in store.get([job.id for job in accepted], tenant=ALL_TENANTS)}
         lost = len(accepted) - len(kept)
         assert lost == (10 if word == "local" else 0)
-    pair.add_standby()
 
 
 def _refused(store: Store, job: NewJob, refused: threading.Event) -> None:

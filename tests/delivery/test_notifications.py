@@ -257,8 +257,12 @@ def test_a_service_of_apprise_is_called_only_at_an_allowed_address(clock: Manual
             assert "did not accept" in (redirected.error or "")
             job = app.notifications.send("chat", "hello")
             app.testing().drain()
-            assert job.result() == "accepted"
-    assert [json.loads(body)["title"] for _, _, body in hook.requests] == ["A test of Tidemill", "hello"]
+            assert job.refresh().status == "completed"
+    sent_bodies = [json.loads(body) for _, _, body in hook.requests]
+    assert [(body["title"], body["message"]) for body in sent_bodies] == [
+        ("A test of Tidemill", "The channel chat works."),
+        ("", "hello"),
+    ]
 
 
 def test_a_receiver_that_accepts_and_is_silent_is_asked_again(

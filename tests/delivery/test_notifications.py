@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import importlib
 import json
 import logging
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -242,8 +244,18 @@ def test_a_private_address_is_refused(clock: ManualClock) -> None:
 
 # apprise imports modules that Python 3.11 and 3.12 deprecate.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_service_of_apprise_is_called_only_at_an_allowed_address(clock: ManualClock) -> None:
-    with HookReceiver((302, {"Location": "http://127.0.0.1:1/"}), (200, {})) as hook:
+def test_a_service_of_apprise_is_called_only_at_an_allowed_address(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apprise = importlib.import_module("apprise.apprise")
+    with (
+        # The pools of apprise live as long as the process.
+        ThreadPoolExecutor(2) as calls,
+        ThreadPoolExecutor(2) as coordination,
+        HookReceiver((302, {"Location": "http://127.0.0.1:1/"}), (200, {})) as hook,
+    ):
+        monkeypatch.setattr(apprise, "_shared_executor", calls)
+        monkeypatch.setattr(apprise, "_coordinator_executor", coordination)
         channels = {"chat": hook.url.replace("http:", "json:") + "/in"}
         with App("memory://", clock=clock, alerts=False, notify=channels) as app:
             app.notifications.send("chat", "hello")
@@ -257,8 +269,12 @@ def test_a_service_of_apprise_is_called_only_at_an_allowed_address(clock: Manual
             assert "did not accept" in (redirected.error or "")
             job = app.notifications.send("chat", "hello")
             app.testing().drain()
-            assert job.result() == "accepted"
-    assert [json.loads(body)["title"] for _, _, body in hook.requests] == ["A test of Tidemill", "hello"]
+            assert job.refresh().status == "completed"
+    sent_bodies = [json.loads(body) for _, _, body in hook.requests]
+    assert [(body["title"], body["message"]) for body in sent_bodies] == [
+        ("A test of Tidemill", "The channel chat works."),
+        ("", "hello"),
+    ]
 
 
 def test_a_receiver_that_accepts_and_is_silent_is_asked_again(

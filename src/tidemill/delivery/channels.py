@@ -202,7 +202,9 @@ class AppriseChannel:
             raise PermanentError("apprise cannot read the address of this channel; see its documentation")
         for service in target:
             self._refuse_private(service)
-        if not target.notify(title=message.title, body=message.body):
+        # apprise refuses a message without a body.
+        title, body = (message.title, message.body) if message.body else ("", message.title)
+        if not target.notify(title=title, body=body):
             raise ConnectionError(
                 "the service did not accept the notification; the logger apprise has the reason"
             )

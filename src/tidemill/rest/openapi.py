@@ -187,11 +187,15 @@ def _responses(operation: ApiOperation, names: dict[Any, str]) -> dict[str, Any]
     return responses
 
 
+_NAMED_IN_QUERY = frozenset({"/api/limits", "/api/access/explain"})
+"""Routes whose query names an object that may not exist."""
+
+
 def _problems(operation: ApiOperation) -> list[int]:
     statuses = [414, 422, 431, 503]
     if operation.role is not None:
         statuses += [401, 403, 429]
-    if "{" in operation.path or operation.body is not None:
+    if "{" in operation.path or operation.body is not None or operation.path in _NAMED_IN_QUERY:
         statuses.append(404)
     if operation.mutates:
         statuses.append(409)

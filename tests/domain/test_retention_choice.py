@@ -196,8 +196,14 @@ def test_settings_of_the_store_override_those_of_the_app() -> None:
             True,
             timedelta(minutes=15),
         )
-    for unusable in ([], {"completed": 3}, {"completed": {"max_age": "soon"}}, {"none": {"batch": 1}}):
-        assert in_effect(app, {"retention.policies": unusable}).policies == app.effective()
+    unusable_changes: list[object] = [
+        [],
+        {"completed": 3},
+        {"completed": {"max_age": "soon"}},
+        {"none": {"batch": 1}},
+    ]
+    for changes in unusable_changes:
+        assert in_effect(app, {"retention.policies": changes}).policies == app.effective()
 
 
 @pytest.mark.parametrize(

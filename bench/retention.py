@@ -107,7 +107,7 @@ def counts_of_slices(store: Store, task: str, length: float) -> dict[int, int]:
 
 def pairs_of_slices(counts: dict[int, int]) -> list[tuple[int, int]]:
     """The jobs of each slice without archiving and of its neighbour with archiving, from left and right in turn."""
-    pairs = []
+    pairs: list[tuple[int, int]] = []
     for number in sorted(counts):
         neighbour = number + (1 if len(pairs) % 2 == 0 else -1)
         if number % 2 == 0 and neighbour in counts:

@@ -444,7 +444,9 @@ def test_policies_can_be_changed_at_run_time(make: Make) -> None:
     duty = app.archive.duty()
     (done,), (failed,) = work(app, "mail"), work(app, "fail")
     app.control.set("retention.policies", {"completed": {"max_age": "90d"}})
-    assert app.archive.explain(done).due_at == app.jobs.get(done).finished_at + 90 * DAY
+    ended_at = app.jobs.get(done).finished_at
+    assert ended_at is not None
+    assert app.archive.explain(done).due_at == ended_at + 90 * DAY
     pass_time(app, 31 * DAY)
     duty.step()
     assert app.jobs.get(done).archived_at is None

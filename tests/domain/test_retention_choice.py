@@ -186,16 +186,24 @@ def test_a_tier_is_read_from_the_store_that_its_first_policy_fills() -> None:
 
 def test_settings_of_the_store_override_those_of_the_app() -> None:
     app = Retention(interval="15m")
-    assert in_effect(app, {}) == (True, timedelta(minutes=15))
-    assert in_effect(app, {"retention.enabled": False, "retention.interval": 60}) == (
+    assert in_effect(app, {})[:2] == (True, timedelta(minutes=15))
+    assert in_effect(app, {"retention.enabled": False, "retention.interval": 60})[:2] == (
         False,
         timedelta(minutes=1),
     )
     for unusable in (True, "1h", 0, -5, None):
-        assert in_effect(app, {"retention.interval": unusable, "retention.enabled": "no"}) == (
+        assert in_effect(app, {"retention.interval": unusable, "retention.enabled": "no"})[:2] == (
             True,
             timedelta(minutes=15),
         )
+    unusable_changes: list[object] = [
+        [],
+        {"completed": 3},
+        {"completed": {"max_age": "soon"}},
+        {"none": {"batch": 1}},
+    ]
+    for changes in unusable_changes:
+        assert in_effect(app, {"retention.policies": changes}).policies == app.effective()
 
 
 @pytest.mark.parametrize(

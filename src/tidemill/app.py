@@ -166,9 +166,7 @@ class App(FlowApp, NotificationApp, TaskDeclarer, MessageSender, LeaseApp):
             )
         late = [name for name in RESULT_SETTINGS if name in settings]
         if late and len(self.registry):
-            raise UsageError(
-                f"tasks are declared already and have their {late[0]}; configure it before, or set it on the tasks"
-            )
+            raise UsageError(f"tasks have their {late[0]} already; configure it before, or set it on the tasks")
         merged: AppKeywords = {**self._settings, **settings}
         chosen = given_stores(store, stores)
         places, given = (self._client.places, self._client.stores) if chosen is None else split_places(chosen)
@@ -193,11 +191,10 @@ class App(FlowApp, NotificationApp, TaskDeclarer, MessageSender, LeaseApp):
     def _bind(self) -> None:
         """Create the APIs of the store that the client addresses."""
         self.jobs = Jobs(self._client)
-        self.archive = Archive(self._client, self.jobs)
+        self.archive, self.secrets = Archive(self._client, self.jobs), Secrets(self._client)
         self.definitions, self.schedules = Definitions(self._client), Schedules(self._client)
         self.stats, self.control = StatsApi(self._client), Control(self._client)
         self.audit, self.limits = Audit(self._client), Limits(self._client)
-        self.secrets = Secrets(self._client)
         self._bind_notifications()
 
     @property

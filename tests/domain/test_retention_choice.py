@@ -17,7 +17,7 @@ from tidemill.domain.retention import (
     Selector,
 )
 from tidemill.domain.retention_choice import explain, governed_by, governing, ranked, source_store
-from tidemill.domain.retention_settings import Retention, in_effect, read_retention
+from tidemill.domain.retention_settings import Retention, check_overrides, in_effect, read_retention
 from tidemill.domain.states import ENDED, JobState
 from tidemill.errors import BadSettings
 
@@ -233,3 +233,18 @@ def test_a_selection_has_an_exclusive_start_and_an_inclusive_end() -> None:
     assert chosen.contains(JobState.FAILED, "a", "t", last)
     assert not chosen.contains(JobState.FAILED, "a", "t", Position(T0 - DAY, ID))
     assert not chosen.contains(JobState.FAILED, "a", "t", Position(T0, UUID(int=ID.int + 1)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (3, "retention.policies is 3; give an object"),
+        ({"failed": 3}, "failed: cannot change 3; give an object with some of max_age, max_count"),
+        ({"failed": {"tier": "x"}}, "failed: cannot change 'tier'"),
+        ({"failed": {"max_age": "soon"}}, "'soon' is not a duration"),
+        ({"failed": {"batch": "x"}}, "retention.policies: failed: "),
+    ],
+)
+def test_unusable_changes_of_policies_are_refused(changes: object, words: str) -> None:
+    with pytest.raises(BadSettings, match=words):
+        check_overrides(Retention(), changes)

@@ -23,7 +23,7 @@ from tidemill.client.access import note, who
 from tidemill.client.enqueue.bound_task import BoundTask
 from tidemill.client.enqueue.writes import wake
 from tidemill.client.flows.api import read_id, read_states
-from tidemill.client.flows.timeline import read_timeline
+from tidemill.client.flows.graph import read_timeline
 from tidemill.client.jobs.handle import Job
 from tidemill.domain.archived_flows import ArchivedFlow, read_flow_counts
 from tidemill.domain.bounds import check_key, check_text

@@ -6,15 +6,18 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 from uuid import UUID
 
 from tidemill.archive.flow_reads import FlowReads
 from tidemill.archive.flows import groups_of
 from tidemill.domain.flow_layout import Box, CriticalPath, Curve, Layout, critical_path, lay_out
 from tidemill.domain.flow_states import node_label
+from tidemill.domain.flow_timeline import TimelineRow, has_paused, last_starts, timeline_of
 from tidemill.domain.graph import Edge, EdgeCondition, FlowRow, meets, outcome_of
 from tidemill.domain.job import JobRow
 from tidemill.domain.states import ENDED, JobState
+from tidemill.stores.base import Store
 
 _CHUNK = 500
 _MARKS = {
@@ -290,3 +293,12 @@ def _seconds(jobs: Iterable[JobRow], now: datetime) -> float | None:
     first = min(job.started_at for job in began if job.started_at is not None)
     ends = [job.finished_at or (now if job.state is JobState.RUNNING else first) for job in began]
     return max((max(ends) - first).total_seconds(), 0.0)
+
+
+def read_timeline(
+    store: Store, jobs: Sequence[JobRow], tenant: str, now: datetime, limit: int
+) -> list[TimelineRow]:
+    """The jobs that have begun; the executions say when those began that wait for a review or a retry."""
+    paused = list(islice((job.id for job in jobs if has_paused(job)), limit))
+    starts = last_starts(store.executions(paused, tenant=tenant)) if paused else {}
+    return timeline_of(jobs, now, limit, starts)

@@ -14,8 +14,7 @@ from tidemill.archive.flow_reads import ArchivedFlowReads, FlowReads, find_flow,
 from tidemill.archive.flows import groups_of
 from tidemill.client._base import async_twin
 from tidemill.client.access import note
-from tidemill.client.flows.graph import FlowGraph, graph_of
-from tidemill.client.flows.timeline import read_timeline
+from tidemill.client.flows.graph import FlowGraph, graph_of, read_timeline
 from tidemill.client.jobs.handle import Job
 from tidemill.domain.archived_flows import ArchivedFlow, read_flow_counts
 from tidemill.domain.bounds import check_text

@@ -284,9 +284,7 @@ class App(FlowApp, NotificationApp, TaskDeclarer, MessageSender, LeaseApp):
         if declared.options.store is not None:
             self._client.placement.live_name(declared.options.store)
         self._client.hooks.check(declared)
-        # Without any channel yet, ``configure`` may add them; a worker checks again.
-        if self._client.delivery.sends:
-            self._check_channels(declared)
+        self._check_declared(declared)
         self.registry.add(declared)
 
     def include(self, *sources: TaskGroup | BoundTask[Any, Any, Any] | ModuleType | str) -> None:
@@ -358,9 +356,8 @@ class App(FlowApp, NotificationApp, TaskDeclarer, MessageSender, LeaseApp):
 
         ``execute(job)`` returns the context manager of one execution. It is entered where the task's code runs: in the
         same thread, coroutine or child process, with the same context variables. Its ``__exit__`` receives the
-        exception that the task raises. Synchronous and async context managers wrap functions and coroutines alike. An
-        async one costs more around a function, because it gets an event loop of its own there, which runs while the context
-        is entered and exited.
+        exception that the task raises. Both kinds of context managers wrap functions and coroutines; an async one around a
+        function costs more, because an event loop of its own enters and exits it.
 
         ``enqueue(step)`` returns the context manager of one enqueue; ``step.headers`` are added to each of its jobs.
         """
@@ -480,6 +477,7 @@ class App(FlowApp, NotificationApp, TaskDeclarer, MessageSender, LeaseApp):
         from tidemill.engine.app_lookup import whereabouts
         from tidemill.engine.embedded_worker import EmbeddedWorker
 
+        self._check_all_channels()
         worker = EmbeddedWorker(
             self.store,
             self.registry,

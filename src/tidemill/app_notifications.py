@@ -52,8 +52,7 @@ class NotificationApp:
         self.notifications = Notifications(self._client)
         self.subscriptions = Subscriptions(self._client, self._delivering)
         if self._client.delivery.sends:
-            for task in self._client.registry:
-                self._check_channels(task)
+            self._check_all_channels()
             from tidemill.delivery.notification_task import notification_sender
 
             options = TaskOptions(name=TASK, queue=QUEUE, retry=_POLICY, timeout=timedelta(minutes=2))
@@ -134,8 +133,7 @@ class NotificationApp:
     def _delivering(self) -> Sequence[BackgroundDuty]:
         store, process = self.store, f"{socket.gethostname()}-{os.getpid()}"
         settings = self._client.delivery
-        for task in self._client.registry:
-            self._check_channels(task)
+        self._check_all_channels()
         duties: list[BackgroundDuty] = [
             SubscriptionDuty(store, self.clock, subscription, handler, process)
             for subscription, handler in self._client.durable.values()
@@ -170,6 +168,15 @@ class NotificationApp:
             if task.options.notify
             for name in (task.name, *task.options.aliases)
         }
+
+    def _check_declared(self, task: Declared) -> None:
+        """Refuse unknown channels at declaration. Without any channel yet, ``configure`` may add them; workers check again."""
+        if self._client.delivery.sends:
+            self._check_channels(task)
+
+    def _check_all_channels(self) -> None:
+        for task in self._client.registry:
+            self._check_channels(task)
 
     def _check_channels(self, task: Declared) -> None:
         """Refuse a task that notifies channels or owners which this app does not have."""

@@ -97,7 +97,7 @@ def main() -> None:
         app.testing().drain()
         assert mail.result() == Sent(f"<{mail.id}@example.com>")
         with closing(mailbox.mbox(box)) as mails:
-            print(f"sent: {mails[0]['Subject']}")
+            print(f"sent: {next(iter(mails))['Subject']}")
         done = sync.result()
         print(f"synced: {done.synced}, errors: {done.errors}")
 

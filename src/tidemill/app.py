@@ -166,7 +166,9 @@ class App(FlowApp, NotificationApp, TaskDeclarer, MessageSender, LeaseApp):
             )
         late = [name for name in RESULT_SETTINGS if name in settings]
         if late and len(self.registry):
-            raise UsageError(f"tasks have their {late[0]} already; configure it before, or set it on the tasks")
+            raise UsageError(
+                f"tasks have their {late[0]} already; configure it before, or set it on the tasks"
+            )
         merged: AppKeywords = {**self._settings, **settings}
         chosen = given_stores(store, stores)
         places, given = (self._client.places, self._client.stores) if chosen is None else split_places(chosen)

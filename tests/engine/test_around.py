@@ -138,7 +138,7 @@ def test_a_context_manager_sees_the_same_in_a_tick(harness: Harness) -> None:
 class AsyncRecorder(Recorder):
     """An async context manager factory that records the same."""
 
-    def __call__(self, job: JobRow) -> Any:  # type: ignore[override]
+    def __call__(self, job: JobRow) -> Any:
         return self.enter(job)
 
     @asynccontextmanager

@@ -40,6 +40,7 @@ from tidemill.engine.lifespan import Lifetime, OwnLoopLifetime
 from tidemill.engine.runner.counters import Counters
 from tidemill.engine.runner.execution import ExecutionEnd
 from tidemill.engine.runner.step_writer import StepWriter
+from tidemill.engine.runtime_settings import RuntimeSettings
 from tidemill.errors import StoreError
 from tidemill.tasks.hooks import NO_HOOKS
 from tidemill.tasks.registry import Registry
@@ -261,6 +262,10 @@ class VirtualWorker:
         self._on_gone(self)
 
     # Jobs, as a runner holds them ----------------------------------------------------------------------------------------
+
+    @property
+    def config(self) -> RuntimeSettings:
+        return self._claimer.config
 
     def take_over(self, claims: Sequence[Claim], dated: float | None = None) -> None:
         details = starts_of(self.store, claims, self.exchange)

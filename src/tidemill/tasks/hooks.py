@@ -263,11 +263,12 @@ def _inside(managers: Sequence[ExecuteManager], job: JobRow, act: Callable[[], A
     if not managers:
         return act()
     entered = managers[0](job)
-    if not hasattr(entered, "__enter__"):
+    if not isinstance(entered, AbstractContextManager):
         return _inside_async(entered, lambda: _inside(managers[1:], job, act))
+    result = None  # of a function whose exception the context manager suppresses
     with entered:
-        return act() if len(managers) == 1 else _inside(managers[1:], job, act)
-    return None  # the context manager has suppressed the exception
+        result = act() if len(managers) == 1 else _inside(managers[1:], job, act)
+    return result
 
 
 def _inside_async(manager: AbstractAsyncContextManager[Any], act: Callable[[], Any]) -> Any:

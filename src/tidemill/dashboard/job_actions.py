@@ -206,13 +206,13 @@ async def _done(
 ) -> Response:
     id = request.id()
     changes = request.operation.path.rpartition("/")[2]
-    known = await request.read(request.inspection.live_jobs, [id], tenant=request.tenant)
+    jobs_before = await request.read(request.inspection.live_jobs, [id], tenant=request.tenant)
     try:
         await request.act(act, *args, **how)
     # The job has changed state, or the input is invalid.
     except (JobError, UsageError) as error:
         return _back(request, id, _sentence(error.message), good=False)
-    return _back(request, id, words(), undo=before(changes, known))
+    return _back(request, id, words(), undo=before(changes, jobs_before))
 
 
 def _back(request: PageRequest, id: UUID, words: str, **how: Any) -> Response:

@@ -120,12 +120,12 @@ async def bulk(request: PageRequest) -> Response:
     except (FormError, UsageError, ValueError) as error:
         return request.back("/jobs", in_a_sentence(error), good=False, **filter_input.address)
     if ids:
-        known = await request.read(request.inspection.live_jobs, ids, tenant=request.tenant)
+        jobs_before = await request.read(request.inspection.live_jobs, ids, tenant=request.tenant)
         acted: Acted = await request.act(_do, request, act, ids, {"ids": ids})
         return request.back(
             "/jobs",
             _summary(act, acted.done, len(ids) - acted.done),
-            undo=before(act.name, known) if acted.done else None,
+            undo=before(act.name, jobs_before) if acted.done else None,
             **filter_input.address,
         )
     return await _go_on(request, act, filter_input)

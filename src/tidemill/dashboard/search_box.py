@@ -81,8 +81,8 @@ def _pair(name: str, sign: str, value: str) -> tuple[str, str] | str:
         return ("took", value) if sign == ">" else "write took>5s for jobs that took longer than 5 s"
     if facet in _PLAIN and not key and sign == ":":
         return _PARAMETERS.get(facet, facet), value
-    known = "task:, queue:, tenant:, status:, tag:, error:, arg.NAME:, reference:, metadata.NAME:, worker:, took>, since:, until:"
-    return f"unknown facet {shown!r}; expected one of {known}, or put the text in quotes to search for it"
+    facets = "task:, queue:, tenant:, status:, tag:, error:, arg.NAME:, reference:, metadata.NAME:, worker:, took>, since:, until:"
+    return f"unknown facet {shown!r}; expected one of {facets}, or put the text in quotes to search for it"
 
 
 def as_token(name: str, value: str) -> str:

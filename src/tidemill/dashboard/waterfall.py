@@ -100,8 +100,8 @@ def waterfall(
         execution = by_number[number]
         rows.append(_attempt(execution, own, axis))
         own_lines = [line for line in lines if line.number == number]
-        known = last_stages if number == max(by_number) else ()
-        rows += _stages(execution, known or stages(own_lines, [execution]), axis, now)
+        stage_names = last_stages if number == max(by_number) else ()
+        rows += _stages(execution, stage_names or stages(own_lines, [execution]), axis, now)
     rows += [
         WaterfallRow(
             "step", step.name, None if step.took is None else timedelta(seconds=step.took), [], step.kind

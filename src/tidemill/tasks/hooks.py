@@ -265,10 +265,10 @@ def _inside(managers: Sequence[ExecuteManager], job: JobRow, act: Callable[[], A
     entered = managers[0](job)
     if not isinstance(entered, AbstractContextManager):
         return _inside_async(entered, lambda: _inside(managers[1:], job, act))
-    result = None  # of a function whose exception the context manager suppresses
+    result = None  # if the context manager suppresses the exception of the function
     with entered:
-        result = act() if len(managers) == 1 else _inside(managers[1:], job, act)
-    return result
+        result = _inside(managers[1:], job, act)
+    return result  # noqa: RET504  (mypy takes a return inside the block for the only one)
 
 
 def _inside_async(manager: AbstractAsyncContextManager[Any], act: Callable[[], Any]) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import sys
 import tempfile
 import webbrowser
@@ -25,6 +26,7 @@ from tidemill.engine.worker_settings import read_settings
 from tidemill.errors import BadSettings
 
 APP = "tidemill.demo.sample_app:app"
+HISTORY = "tidemill.demo.history"
 SETTINGS: dict[str, Any] = {"concurrency": 50, "threads": 8, "children": 0, "grace": 5.0}
 
 
@@ -66,7 +68,8 @@ def demo(host: str, port: int, keep: Path | None, no_browser: bool, log_level: s
             webbrowser.open(door(api["url"], api["token"]))
 
     with _folder(keep) as folder:
-        os.environ["TIDEMILL_STORE"] = f"sqlite:///{quote(str(folder.resolve() / 'demo.db'))}"
+        os.environ["TIDEMILL_STORE"] = url = f"sqlite:///{quote(str(folder.resolve() / 'demo.db'))}"
+        _write_history(url, as_json=as_json)
         bring_up(
             APP,
             host=host,
@@ -75,6 +78,19 @@ def demo(host: str, port: int, keep: Path | None, no_browser: bool, log_level: s
             settings=read_settings(SETTINGS),
             logs=LogOutput(log_level),
             tell=tell,
+        )
+
+
+def _write_history(url: str, *, as_json: bool) -> None:
+    """Fill a new store with a day of ended jobs, in a process of its own: this one imports no app."""
+    if not as_json:
+        click.echo("  writing a day of sample jobs …")
+        sys.stdout.flush()
+    code = subprocess.call([sys.executable, "-m", HISTORY, url])  # noqa: S603  (our own module)
+    if code:
+        click.echo(
+            f"  the sample jobs could not be written ({HISTORY} ended with {code}); going on without",
+            err=True,
         )
 
 

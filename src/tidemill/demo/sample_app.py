@@ -11,7 +11,7 @@ from itertools import count
 from random import Random
 
 from tidemill.app import App
-from tidemill.demo.tasks import declare
+from tidemill.demo.tasks import declare, declare_flow
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.schedule_rules import Cron, Every
@@ -19,7 +19,7 @@ from tidemill.domain.states import ENDED, JobState
 from tidemill.engine.duties.removal import DropEnded
 
 TENANTS = ("acme", "globex")
-KEPT = timedelta(minutes=15)
+KEPT = timedelta(hours=24)
 """How long ended jobs are kept."""
 
 MOST_WAITING = 100
@@ -30,6 +30,7 @@ MOST_REVIEWS = 6
 
 app = App(name="demo", migrate=True)
 tasks = declare(app)
+start_flow = declare_flow(app)
 
 _dice = Random()  # noqa: S311  (demo data, not a secret)
 _numbers = count(_dice.randrange(1_000, 9_000))
@@ -61,7 +62,9 @@ KINDS: dict[Callable[[], None], int] = {
     lambda: _one("transcode", film=f"film-{next(_numbers)}", minutes=_dice.randint(3, 6)): 1,
     lambda: _one("call_partner", order=next(_numbers)): 5,
     lambda: _one("import_invoice", number=next(_numbers)): 1,
-    lambda: _one("charge_card", order=next(_numbers)): 1,
+    lambda: _one(
+        "charge_card", order=next(_numbers), card=_dice.choices(("valid", "expired"), (19, 1))[0]
+    ): 2,
     lambda: _one("send_newsletter", list_name=_dice.choice(["weekly", "offers"])): 4,
 }
 """What to enqueue next, with relative frequencies."""
@@ -82,6 +85,13 @@ def make_work(every_kind: bool = False) -> int:
     return len(chosen)
 
 
+@app.task(name="start_import", queue="demo", retry=None, timeout=timedelta(seconds=30))
+def start_import() -> None:
+    """Start a flow: a job lists pages, one job loads each of them, and the last one publishes all."""
+    with app.tenant(_dice.choice(TENANTS)):
+        start_flow()
+
+
 @app.task(name="tidy", queue="demo", retry=None, timeout=timedelta(minutes=1))
 def tidy() -> int:
     """Delete jobs and fires that ended a while ago, so that the demo does not grow without bound."""
@@ -93,6 +103,7 @@ app.schedule(make_work, Every(timedelta(seconds=2)), key="a-little-work", misfir
 app.schedule(
     make_work, Every(timedelta(seconds=20)), key="one-of-each", args={"every_kind": True}, misfire="skip"
 )
+app.schedule(start_import, Every(timedelta(seconds=25)), key="imports", misfire="skip")
 app.schedule(tidy, Every(timedelta(seconds=30)), key="tidy", misfire="skip")
 app.schedule(tasks["count_visitors"], Every(timedelta(seconds=5)), key="visitors", tenant="acme")
 app.schedule(

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from datetime import timedelta
 from random import Random
 from typing import Any
 
 from tidemill.app import App
 from tidemill.client.enqueue.bound_task import BoundTask
+from tidemill.client.flows.node_jobs import each
+from tidemill.demo.pause import QUEUE
 from tidemill.domain.retry import Exponential, Fixed
 from tidemill.engine.context import Context
 from tidemill.errors import PermanentError, Review
@@ -63,22 +66,27 @@ def _partners(app: App) -> list[BoundTask[Any, Any]]:
 
     @app.task(name="call_partner", queue="partners", retry=retry)
     async def call_partner(ctx: Context, order: int) -> str:
-        """Fails about every second time, and is tried again a little later."""
+        """Fails now and then, and is tried again a little later."""
         await asyncio.sleep(_dice.uniform(0.1, 0.6))
-        if _dice.random() < 0.55:
+        if _dice.random() < 0.15:
             raise ConnectionError(f"the partner's server said 503 to order {order}")
         ctx.log("accepted", order=order, attempt=ctx.attempt)
         return "accepted"
 
     @app.task(name="import_invoice", queue="partners", retry=Fixed(max_attempts=3, wait=timedelta(seconds=4)))
-    def import_invoice(number: int) -> None:
-        """Never succeeds: after three attempts it is among the dead letters, for a person to look at."""
-        raise ValueError(f"invoice {number} has no total")
+    def import_invoice(number: int) -> int:
+        """One in fifty never succeeds: after three attempts it is a dead letter, for a person to look at."""
+        if number % 50 == 0:
+            raise ValueError(f"invoice {number} has no total")
+        return number
 
     @app.task(name="charge_card", queue="partners")
-    def charge_card(order: int, card: str = "expired") -> None:
-        """An error that a retry would not fix: it fails at once."""
-        raise PermanentError(f"order {order}: the card is {card}")
+    def charge_card(order: int, card: str = "valid") -> str:
+        """With an expired card it fails at once: a retry would not help."""
+        _rest(_dice.uniform(0.1, 0.4))
+        if card != "valid":
+            raise PermanentError(f"order {order}: the card is {card}")
+        return "charged"
 
     return [call_partner, import_invoice, charge_card]
 
@@ -110,4 +118,46 @@ def _office(app: App) -> list[BoundTask[Any, Any]]:
         await asyncio.sleep(0.05)
         return _dice.randrange(1000)
 
-    return [send_newsletter, remind, publish_article, count_visitors]
+    @app.task(name="export_orders", queue=QUEUE)
+    def export_orders(month: str) -> str:
+        """Its queue is paused: the jobs wait until a person resumes it."""
+        _rest(1.0)
+        return f"orders-{month}.csv"
+
+    return [send_newsletter, remind, publish_article, count_visitors, export_orders]
+
+
+def declare_flow(app: App) -> Callable[[], None]:
+    """Declare the tasks of a flow, and return the function that starts one."""
+
+    @app.task(name="list_pages", queue="imports")
+    async def list_pages(ctx: Context, shop: str) -> list[int]:
+        """The first node: its result decides how many jobs follow."""
+        await asyncio.sleep(1.0)
+        pages = list(range(1, _dice.randint(6, 10)))
+        ctx.log("found pages", shop=shop, pages=len(pages))
+        return pages
+
+    @app.task(name="load_page", queue="imports")
+    async def load_page(ctx: Context, shop: str, page: int) -> int:
+        """One job for each page, three at a time."""
+        await asyncio.sleep(_dice.uniform(1.5, 3.5))
+        ctx.log("loaded", shop=shop, page=page)
+        return page * 20
+
+    @app.task(name="publish_import", queue="imports")
+    async def publish_import(ctx: Context, shop: str, orders: list[int]) -> int:
+        """The last node: it begins when all pages are loaded, and gets their results."""
+        await asyncio.sleep(1.5)
+        ctx.log("published", shop=shop, orders=sum(orders))
+        return sum(orders)
+
+    def start() -> None:
+        shop = _dice.choice(["berlin", "lisbon", "oslo"])
+        flow = app.flow(f"import {shop}")
+        pages = flow.add(list_pages, shop=shop)
+        loaded = flow.map(load_page, shop=shop, page=each(pages.result)).at_once(3)
+        flow.add(publish_import, shop=shop, orders=loaded.results)
+        flow.start()
+
+    return start

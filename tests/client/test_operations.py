@@ -164,7 +164,7 @@ def test_a_window_beyond_the_calendar_is_refused_with_a_clear_error(shop: App, f
         ("stuck", "longer_than"),
     ]:
         with pytest.raises(BadFilter, match=r"the longest duration is a hundred years|longer than zero"):
-            getattr(shop.stats, name)(**{span: far})
+            getattr(shop.stats, name)(*(["queue"] if name == "throughput_by" else []), **{span: far})
 
 
 def test_errors_that_differ_only_in_a_number_form_one_group(shop: App) -> None:
@@ -241,7 +241,7 @@ def test_every_report_has_an_async_variant_that_keeps_the_tenant(shop: App) -> N
     for name, asked in inspect.getmembers(StatsApi, inspect.isfunction):
         if not name.startswith("_") and not inspect.iscoroutinefunction(asked):
             assert inspect.iscoroutinefunction(getattr(StatsApi, f"a{name}")), name
-            assert name in (*NAMED, "overview", "alerts", "metrics")
+            assert name in (*NAMED, "overview", "alerts", "metrics", "throughput_by")
 
     async def story() -> None:
         with shop.tenant("other"):

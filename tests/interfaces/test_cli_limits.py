@@ -148,10 +148,10 @@ def test_settings_are_listed_set_and_unset(shop: Shop) -> None:
     [
         ("worker_enabled", "no", "give a bool"),
         ("worker_enabled", "1", "give a bool"),
-        ("task/send", "5", "a dictionary of max_attempts and timeout"),
+        ("task/send", "5", "a dictionary of max_attempts, timeout and retry_delay"),
         ("task/send", '{"max_attempts": 0}', "one is the least"),
         ("task/send", '{"timeout": -1}', "longer than zero"),
-        ("task/send", '{"queue": "x"}', "a dictionary of max_attempts and timeout"),
+        ("task/send", '{"queue": "x"}', "a dictionary of max_attempts, timeout and retry_delay"),
     ],
 )
 def test_a_known_setting_is_validated(shop: Shop, key: str, value: str, said: str) -> None:

@@ -212,7 +212,7 @@ def test_leases_are_listed_with_a_line_per_duty_and_released(shop: Shop) -> None
     assert (lease["name"], lease["term"], lease["held"]) == ("duties", 1, True)
     assert lease["duties"]["promote"]["items"] == 12
     said = shop.run("leases", "list").stdout
-    assert re.search(r"duties +w1 +1 ", said)
+    assert re.search(r"duties +w1 +ok +1 ", said)
     assert re.search(r"promote .* 12 +0 +2ms", said)
     assert "StoreBusy: x" in said
     assert "lease duties is free" in shop.run("leases", "release", "duties").stdout

@@ -14,7 +14,7 @@ Things = Mapping[str, Sequence[str]]
 FILES = frozenset({"/jobs/{id}/args", "/jobs/{id}/value"})
 """Paths that answer with a file to download."""
 
-NO_PAGES = FILES | {"/live"}
+NO_PAGES = FILES | {"/live", "/go"}
 """Paths that a browser cannot open as a page."""
 
 ASKED = {

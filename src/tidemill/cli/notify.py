@@ -68,9 +68,9 @@ def channels(context: CommandContext) -> None:
 @click.option("--to", help="Another recipient, for mail channels.")
 @with_context
 def test(context: CommandContext, channel: tuple[str, ...], to: str | None) -> None:
-    """Send a test message now, through the given channels or all of App(notify=…).
+    """Send a test message now, through some channels or all.
 
-    The command sends it itself, without a worker and without retries. The exit code is 1 if a channel does not accept it.
+    The channels are those of ``App(notify=…)``. The command sends it itself, without a worker and without retries. The exit code is 1 if a channel does not accept it.
     """
     context.need_app("channels")
     tests = Notifications(context.client).test(*channel, to=to)

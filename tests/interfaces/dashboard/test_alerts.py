@@ -32,7 +32,7 @@ def test_critical_alerts_come_first(shop: House) -> None:
         ]
     )
     page = shop.person("operator", "*").open("/alerts")
-    assert page.index("most jobs fail") < page.index("200 jobs wait")
+    assert page.index("Most jobs fail") < page.index("200 jobs wait")
     assert '<span class="badge s-gone">' in page
 
 

@@ -121,7 +121,7 @@ def test_the_timeline_has_a_job_that_waits_for_a_review_and_milliseconds(shop: H
     page = shop.person("operator").open(f"/flows/{run.id}")
     assert 'aria-label="Timeline of 2 jobs"' in page
     timeline = page.split('id="timeline"')[1].split("</section>")[0]
-    assert re.findall(r'data-time="ms" [^>]*>[-0-9]+ [0-9:]+\.[0-9]{3} UTC<', timeline)
+    assert re.findall(r'data-time="clock" [^>]*>[-0-9]+ [0-9:]+\.[0-9]{3} UTC<', timeline)
 
 
 def test_a_job_links_to_its_flow(shop: House, tasks: Tasks) -> None:

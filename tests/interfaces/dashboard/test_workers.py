@@ -76,7 +76,7 @@ def test_draining_needs_confirmation_and_is_recorded_in_the_audit_log(shop: Hous
     claim(shop, worker)
     person = shop.person("admin")
     asked = person.open(f"/workers/{worker.id}/drain")
-    assert "It finishes the 1 job it holds" in asked
+    assert "It finishes the job that it holds" in asked
     after = person.send(f"/workers/{worker.id}/drain", "/drain")
     assert "grinder finishes its jobs" in after
     assert "draining" in words(after)

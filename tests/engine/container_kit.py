@@ -93,7 +93,9 @@ def main(words):
     # A real runtime has the container in another session, so that it survives the client.
     child = subprocess.Popen(words[place + 1 :], env=env, cwd={root!r}, start_new_session=True)
     path = HERE / (named["--name"] + ".json")
-    path.write_text(json.dumps({{"Names": [named["--name"]], "Labels": labels, "Pid": child.pid}}))
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps({{"Names": [named["--name"]], "Labels": labels, "Pid": child.pid}}))
+    part.rename(path)
     code = child.wait()
     path.unlink(missing_ok=True)
     return code if code >= 0 else 128 - code

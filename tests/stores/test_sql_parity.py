@@ -50,6 +50,7 @@ SQL_IN_PYTHON = {
     "sql/postgres/driver.py": "session settings",
     "sql/postgres/advisory_locks.py": "advisory locks and session settings",
     "sql/postgres/schema.py": "the table of migrations, which is read before other tables exist",
+    "sql/postgres/server.py": "settings and activity of the server, which SQLite does not have",
     "sql/postgres/wakeups.py": "LISTEN",
     "sql/sqlite/connection.py": "pragmas that configure a connection",
     "sql/sqlite/driver.py": "statements that begin and end a transaction",

@@ -54,7 +54,7 @@ where true
   and finished_at - started_at > :took_over -- when took_over
   and right(split_part(error, '",', 1), length(:error) + 1) in ('"' || :error, '.' || :error) -- when error
   and case when strpos(args, '\u0000') = 0 then not exists ( -- when arguments
-        select from json_each_text(:arguments::json) f -- when arguments
+        select from json_each_text(:arguments::text::json) f -- when arguments
         where case json_typeof(args::json -> f.key) when 'string' then args::json ->> f.key -- when arguments
                 when 'array' then null when 'object' then null else (args::json -> f.key)::text end -- when arguments
               is distinct from f.value) end -- when arguments

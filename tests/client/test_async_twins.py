@@ -271,6 +271,16 @@ async def _retried(house: House) -> int:
     return (await house.app.jobs.aretry(status="cancelled")).done
 
 
+async def _ran_now(house: House) -> JobState:
+    assert (await house.app.jobs.arun_now(task="send")).done == 1
+    return house.later.refresh().status
+
+
+async def _rescheduled(house: House) -> datetime:
+    assert (await house.app.jobs.areschedule(at="2h", status="scheduled")).done == 1
+    return house.later.refresh().run_at
+
+
 async def _removed_schedule(house: House) -> int:
     await house.app.schedules.aremove("hourly")
     return len(house.app.schedules.list())
@@ -356,6 +366,8 @@ STORIES: dict[str, Story] = {
         lambda it: it.app.jobs.achange(priority=3, status="scheduled"),
         lambda acted: acted.done == 1,
     ),
+    "Jobs.arun_now": (_ran_now, JobState.PENDING),
+    "Jobs.areschedule": (_rescheduled, START + 2 * HOUR),
     # Archive
     "Archive.arun": (lambda it: it.app.archive.arun(older_than="0s"), lambda run: run.archived == 1),
     "Archive.astatus": (lambda it: it.app.archive.astatus(), lambda status: status.enabled),
@@ -520,6 +532,7 @@ STORIES: dict[str, Story] = {
             "tenants", "throughput", "worker_performance",
         )
     },
+    "StatsApi.athroughput_by": _reading("stats", "throughput_by", "task", "1h"),
 }  # fmt: skip
 """One run of every twin."""
 

@@ -123,7 +123,7 @@ def job_document(job: JobRow, now: datetime) -> dict[str, object]:
         "created_at": created_at,
         "started_at": None if job.started_at is None else instant(job.started_at),
         "finished_at": None if job.finished_at is None else instant(job.finished_at),
-        "duration": seconds(job.duration),
+        "duration": None if job.finished_at is None else seconds(job.duration),
         "expires_at": None if job.expires_at is None else instant(job.expires_at),
         "archived_at": None if job.archived_at is None else instant(job.archived_at),
         "tier": job.tier,

@@ -143,7 +143,7 @@ def identify(key: Key | None, text: str, now: datetime) -> Identity | None:
 def identity_of(key: Key) -> Identity:
     """The identity of a key's bearer."""
     identity = Identity(f"key:{key.id} ({key.name})", key.role, key.tenant, key.max_priority)
-    return identity if key.access is NO_ACCESS else with_access(identity, key.access)
+    return identity if key.access == NO_ACCESS else with_access(identity, key.access)
 
 
 def with_access(identity: Identity, access: Access) -> Identity:

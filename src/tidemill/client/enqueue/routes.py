@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -55,6 +56,7 @@ MOST_ORDERS = 10_000
 """Maximum number of cached orders, one per task and tenant; requests may name many tenants."""
 
 _WAITING = frozenset({JobState.PENDING, JobState.SCHEDULED})
+_IS_CREATED = attrgetter("created")  # a generator would cost each call two Python calls more
 
 
 class _LargeArguments(Exception):
@@ -193,7 +195,7 @@ class Enqueuer:
         with self._hooks.entered(step):
             answered = await self._awrite(order, step)
         written = carried_out(step, answered)
-        if call.connection is not None or all(enqueued.created for enqueued in written):
+        if call.connection is not None or all(map(_IS_CREATED, written)):
             return self._answered(order, step.jobs, written)
         answer: list[JobRow | NewJob] = await self._client.in_thread(
             self._answered, order, step.jobs, written
@@ -341,9 +343,7 @@ class Enqueuer:
         self, order: Order, jobs: Sequence[NewJob], written: Sequence[Enqueued]
     ) -> list[JobRow | NewJob]:
         """Return the stored jobs; apply the conflict rule to each job whose unique key was already taken."""
-        if not order.route.final or (
-            not self._events.wanted and all(enqueued.created for enqueued in written)
-        ):
+        if not order.route.final or (not self._events.wanted and all(map(_IS_CREATED, written))):
             return [_without_content(order, job) for job in jobs]
         answers: list[JobRow | NewJob] = []
         for job, enqueued in zip(jobs, written, strict=True):

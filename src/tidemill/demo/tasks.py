@@ -68,7 +68,7 @@ def _partners(app: App) -> list[BoundTask[Any, Any]]:
     async def call_partner(ctx: Context, order: int) -> str:
         """Fails now and then, and is tried again a little later."""
         await asyncio.sleep(_dice.uniform(0.1, 0.6))
-        if _dice.random() < 0.15:
+        if _dice.random() < 0.3:
             raise ConnectionError(f"the partner's server said 503 to order {order}")
         ctx.log("accepted", order=order, attempt=ctx.attempt)
         return "accepted"

@@ -1,4 +1,4 @@
-"""Callers whose grants exclude arguments see them on no page and in no answer, whoever else's object shows them."""
+"""Callers whose grants exclude arguments see them on no page and in no answer, also where another object shows them."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from tests.conformance.model import BOOM, NAMES, OUTCOMES, POLICIES, SECOND, Mod
 
 from tidemill.domain import decide
 from tidemill.domain.cluster import WORKER_EXPIRY, Pulse
+from tidemill.domain.deals import Ask, DealRequest
 from tidemill.domain.decide import Action
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
 from tidemill.domain.job import Change, Finish, LogEntry, Move, NewJob, Progress, ProgressReport, UniqueHold
@@ -175,6 +176,25 @@ class Actions(Model):
         self.accounts.finished(batch, answer.lost)
         self._drop_claims(claims)
         self._take(worker, answer.claims)
+
+    def deal(self, a: int, b: int, c: int) -> None:
+        """Finish jobs of one worker, and claim for two of them."""
+        workers = sorted({self._busy_worker(a), self._worker(b)})
+        claims = self.claims_of[workers[0]][: c % 3]
+        batch: list[Finish] = [self._finish(claim, Succeeded('"d"'), POLICIES[0]) for claim in claims]
+        request = self._claim(workers[0], b)
+
+        def deal(store: Store) -> StepResult:
+            wanted = request(store)
+            asks = [Ask(worker, 1 + (c + n) % 3) for n, worker in enumerate(workers)]
+            deal = DealRequest(asks, wanted.lanes, wanted.tasks, wanted.start, wanted.rules)
+            return store.deal(batch, deal, now=self.clock.now())
+
+        answer = self.both(deal)
+        self.accounts.finished(batch, answer.lost)
+        self._drop_claims(claims)
+        for worker in workers:
+            self._take(worker, [claim for claim in answer.claims if claim.worker == worker])
 
     def crash(self, a: int, b: int, c: int) -> None:
         self._replace_worker(self._worker(a))

@@ -16,6 +16,7 @@ import pytest
 from psycopg import sql
 from tests.servers.postgres import TestPostgres
 
+from tidemill.domain.deals import Ask, DealRequest
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort, encode_cursor
 from tidemill.domain.job import Claim, Finish, Transition
@@ -135,6 +136,11 @@ VERBS = {
     "step of jobs that succeeded": Verb(
         lambda s: s.step(ending(20), ClaimRequest(WORKER, LANES, 20)),
         some("ready_claim", "running_pkey"),
+        tid_scan=True,
+    ),
+    "deal": Verb(
+        lambda s: s.deal(ending(20), DealRequest([Ask(WORKER, 10), Ask(new_id(), 10)], LANES)),
+        some("ready_claim", "running_pkey", "workers_pkey"),
         tid_scan=True,
     ),
     "finish": Verb(lambda s: s.finish(ending(20)), some("running_pkey")),

@@ -30,6 +30,7 @@ ONE_SIDED = {
     "claim_counted": "saves PostgreSQL round trips while it holds locks; SQLite runs in the same process",
     "step_handoff": "a form of `step` for jobs with limits",
     "step_done": "a short form of `step`",
+    "deal": "saves PostgreSQL a second write of each job; SQLite claims and reassigns in the same process",
     **dict.fromkeys(
         ("finish_tied", "count_ends", "lock_ends"),
         "counts ends in one statement; SQLite, which has no statement that writes to several tables, counts row by row",

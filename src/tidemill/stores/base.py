@@ -38,8 +38,8 @@ Laws 15 to 17 (definitions, schedules and fires) are in ``stores.schedules``, la
 laws 19 to 21 (limits) in ``stores.limits``, laws 22 and 23 (statistics) in ``stores.stats``, law 24 (deployments) in
 ``stores.schedules``, law 25 (large values) in ``stores.blobs``, laws 27 and 32 (signals, and wake-ups of suspended jobs) in
 ``stores.signals``, law 28 (steps) in ``stores.steps``, laws 26, 29 to 31, 33 and 34 (workflows) in ``stores.flows``, laws
-35 and 36 (recorded events and alerts) in ``stores.job_events``, law 37 (occurrences) in ``stores.occurrences``, and law 38
-(streams) in ``stores.streams``.
+35 and 36 (recorded events and alerts) in ``stores.job_events``, law 37 (occurrences) in ``stores.occurrences``, law 38
+(streams) in ``stores.streams``, and law 39 (deals) in ``stores.deals``.
 
 Batches may be empty, and then nothing happens. Duplicate ids in one batch, and duplicate lanes in one claim, are caller errors.
 """
@@ -76,6 +76,7 @@ from tidemill.stores.archive import ArchiveStore
 from tidemill.stores.archive_control import ArchiveControlStore
 from tidemill.stores.archive_files import ArchiveFileStore
 from tidemill.stores.blobs import BlobStore
+from tidemill.stores.deals import DealStore
 from tidemill.stores.flows import (
     ArchivedFlowStore,
     FlowArchive,
@@ -460,6 +461,7 @@ class Store(
     JobEventStore,
     SettingsStore,
     LifecycleStore,
+    DealStore,
     ControlStore,
     JobQueries,
     RecordStore,

@@ -13,6 +13,7 @@ from itertools import islice, repeat
 from typing import NamedTuple
 from uuid import UUID
 
+from tidemill.domain.deals import DealRequest, dealt
 from tidemill.domain.graph import Additions, outcome_of, tied_jobs
 from tidemill.domain.job import Claim, Enqueued, Execution, Finish, JobRow, NewJob, ProgressReport
 from tidemill.domain.join_counts import Ended
@@ -23,6 +24,7 @@ from tidemill.domain.states import ENDED, ExecutionState, JobState
 from tidemill.domain.subscriptions import ENQUEUED, finish_events, row_event, wants_any
 from tidemill.stores.access import AuditStore
 from tidemill.stores.base import LifecycleStore, Promoted, StepResult
+from tidemill.stores.deals import DealStore
 from tidemill.stores.follow_ups import following_entries
 from tidemill.stores.graph_checks import added
 from tidemill.stores.memory import limit_counts, unique_keys
@@ -40,7 +42,7 @@ from tidemill.stores.steps import StepStore
 _ZERO = timedelta(0)
 
 
-class MemoryLifecycle(MemoryJobEvents, LifecycleStore, AuditStore, StepStore):
+class MemoryLifecycle(MemoryJobEvents, LifecycleStore, DealStore, AuditStore, StepStore):
     """The verbs of producers and workers."""
 
     def enqueue(self, jobs: Iterable[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
@@ -204,6 +206,21 @@ class MemoryLifecycle(MemoryJobEvents, LifecycleStore, AuditStore, StepStore):
             lost = self.finish(finishes, now=moment)
             back = count(item.claim.limits for item in finishes if item.claim.id not in lost)
             return StepResult(lost, self._claim_within(request, moment, back if request.handoff else None))
+
+    def deal(
+        self, finishes: Sequence[Finish], request: DealRequest, *, now: datetime | None = None
+    ) -> StepResult:
+        with self._open() as state:
+            moment = self._at(now)
+            lost = self.finish(finishes, now=moment)
+            living = [ask.worker for ask in request.asks if may_claim(state, ask.worker, moment)]
+            able = request.among(living)
+            if not able.asks:
+                return StepResult(lost, [])
+            claims = dealt(self._claim_within(able.claim(), moment, None), able.asks)
+            for claim in claims:
+                state.place(replace(state.jobs[claim.id], worker=claim.worker))
+            return StepResult(lost, claims)
 
 
 class _Addition(NamedTuple):

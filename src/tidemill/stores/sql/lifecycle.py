@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from tidemill.domain.deals import DealRequest, dealt
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.graph import Additions, outcome_of
 from tidemill.domain.job import Claim, Enqueued, ErrorInfo, Finish, NewJob, ProgressReport, Transition
@@ -21,6 +22,7 @@ from tidemill.domain.subscriptions import ENQUEUED, TOPIC, enqueued_event, wants
 from tidemill.errors import JobExists, StoreBusy
 from tidemill.stores.access import AuditStore
 from tidemill.stores.base import LifecycleStore, Promoted, StepResult
+from tidemill.stores.deals import DealStore
 from tidemill.stores.follow_ups import completing, following_entries
 from tidemill.stores.graph_checks import added as added_by
 from tidemill.stores.graph_checks import refuse_bad_graph
@@ -47,7 +49,7 @@ _RELEASE_COLUMNS = {"delay": "delay", "refund": "refund", "on_cancel": "on_cance
 _claim = partial(tuple.__new__, Claim)  # Claim._make without its length check
 
 
-class SqlLifecycle(SqlJobEvents, LimitCounts, GraphWrites, LifecycleStore, AuditStore):
+class SqlLifecycle(SqlJobEvents, LimitCounts, GraphWrites, LifecycleStore, DealStore, AuditStore):
     """enqueue → promote → claim → start → report → finish."""
 
     def enqueue(self, jobs: Iterable[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
@@ -285,6 +287,42 @@ class SqlLifecycle(SqlJobEvents, LimitCounts, GraphWrites, LifecycleStore, Audit
     def step(
         self, finishes: Sequence[Finish], request: ClaimRequest, *, now: datetime | None = None
     ) -> StepResult:
+        def claim(lost: frozenset[UUID]) -> list[Claim]:
+            if not request.handoff or not wants(request):
+                return self.claim(request, now=now)
+            back = count(item.claim.limits for item in finishes if item.claim.id not in lost)
+            return self._claim_counted(request, now, back)
+
+        return self._finish_and_claim(finishes, claim, now)
+
+    def deal(
+        self, finishes: Sequence[Finish], request: DealRequest, *, now: datetime | None = None
+    ) -> StepResult:
+        return self._finish_and_claim(finishes, lambda _lost: self._deal(request, now), now)
+
+    def _deal(self, request: DealRequest, now: datetime | None) -> list[Claim]:
+        """Claim for the first of several workers, and pass the jobs on to the others, in the open transaction."""
+        asked = {ask.worker for ask in request.asks}
+        able = request.among(_ids(self._db.run("living_workers", {"now": now, "ids": sorted(asked)})))
+        if not able.asks:
+            return []
+        claims = dealt(self.claim(able.claim(), now=now), able.asks)
+        others = [claim for claim in claims if claim.worker != able.asks[0].worker]
+        if others:
+            columns: dict[str, list[Any]] = {
+                "id": [claim.id for claim in others],
+                "worker": [claim.worker for claim in others],
+            }
+            self._db.run("reassign", None, columns)
+        return claims
+
+    def _finish_and_claim(
+        self,
+        finishes: Sequence[Finish],
+        claim_after: Callable[[frozenset[UUID]], list[Claim]],
+        now: datetime | None,
+    ) -> StepResult:
+        """Finish and claim in one transaction. Waiting jobs that this releases and claims at once need no wake-up."""
         with self._db.transaction():
             released: dict[UUID, str] = {}
             outer = RELEASED.set(released)
@@ -292,11 +330,7 @@ class SqlLifecycle(SqlJobEvents, LimitCounts, GraphWrites, LifecycleStore, Audit
                 lost = self.finish(finishes, now=now)
             finally:
                 RELEASED.reset(outer)
-            if not request.handoff or not wants(request):
-                claims = self.claim(request, now=now)
-            else:
-                back = count(item.claim.limits for item in finishes if item.claim.id not in lost)
-                claims = self._claim_counted(request, now, back)
+            claims = claim_after(lost)
             for claim in claims if released else ():
                 released.pop(claim.id, None)
             if released:

@@ -50,6 +50,7 @@ from tidemill.testing.conformance.checkpoints import CheckpointFenceLaws, Checkp
 from tidemill.testing.conformance.claims import ClaimLaws, ReportLaws, StartLaws, StepClaimLaws  # noqa: E402
 from tidemill.testing.conformance.cluster import LeaseLaws, OrphanLaws, WorkerLaws  # noqa: E402
 from tidemill.testing.conformance.control import CancelLaws, DeleteLaws, MoveLaws  # noqa: E402
+from tidemill.testing.conformance.deals import DealLaws  # noqa: E402
 from tidemill.testing.conformance.definitions import DefinitionLaws, DefinitionSwitchLaws  # noqa: E402
 from tidemill.testing.conformance.executions import LatelyLaws, TaskCrowdLaws  # noqa: E402
 from tidemill.testing.conformance.fences import FenceLaws  # noqa: E402
@@ -143,6 +144,7 @@ class FlowConformance(
     ExecutionLaws,
     StepLaws,
     StepClaimLaws,
+    DealLaws,
     FlowLaws,
     ArchivedFlowLaws,
     FollowingLaws,

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from tidemill.domain.calls import call_for
+from tidemill.domain.deals import DealRequest
 from tidemill.domain.job import Claim, Enqueued, Finish, NewJob
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.limits import ENDLESS, LimitKind, names_of, rule_of
-from tidemill.domain.states import ENDED
+from tidemill.domain.states import ENDED, JobState
 from tidemill.domain.subscriptions import ENQUEUED, wants_any, watched_finishes
 from tidemill.errors import JobExists, StoreBusy
 from tidemill.stores.base import StepResult
@@ -33,7 +34,7 @@ from tidemill.stores.sql.postgres.bulk_enqueue import BulkEnqueue, DifferentShap
 from tidemill.stores.sql.postgres.end_counts import PostgresEndCounts
 from tidemill.stores.step_pipeline import StepPipeline
 
-_LOST = 18  # column of ``step``
+_LOST = 18  # column of ``step``; that of the worker in ``deal``
 
 
 class PostgresStore(PostgresEndCounts):
@@ -96,6 +97,19 @@ class PostgresStore(PostgresEndCounts):
                 return self._step_tied(finishes, request, now)
             return super().step(finishes, request, now=now)
         return self._again(finishes, _stepped(self._db.run(*call), request), now)
+
+    def deal(
+        self, finishes: Sequence[Finish], request: DealRequest, *, now: datetime | None = None
+    ) -> StepResult:
+        call = plain_deal(request, now)
+        if call is None or (finishes and (self._is_watched(finishes) or not _alone(finishes))):
+            return super().deal(finishes, request, now=now)
+        if not finishes:
+            return StepResult(frozenset(), dealt_rows(self._db.run(*call), request))
+        counted = ("counted",) if any(item.claim.limits is not None for item in finishes) else ()
+        lost, rows = self._db.run_together([finish_call(finishes, now, *counted, "plain"), call])
+        step = StepResult(frozenset(row[0] for row in lost), dealt_rows(rows, request))
+        return self._again(finishes, step, now)
 
     def _is_watched(self, finishes: Sequence[Finish]) -> bool:
         """Whether an event must be written with one of these finishes, which a combined statement cannot do."""
@@ -221,6 +235,32 @@ def plain_step(finishes: Sequence[Finish], request: ClaimRequest, now: datetime 
         columns["keep"] = list(batch.keep)
         return QueryCall("step_done", takes, columns, ("light",))
     return QueryCall("step", takes, end_columns(batch)) if full else None
+
+
+def plain_deal(request: DealRequest, now: datetime | None) -> QueryCall | None:
+    """The deal as one statement. None if it can return nothing, or a lane has limits."""
+    if (
+        not request.asks
+        or any(lane.gate or lane.limits for lane in request.lanes)
+        or not wants(request.claim())
+    ):
+        return None
+    takes = {
+        "now": now,
+        "state": JobState.RUNNING if request.start else JobState.CLAIMED,
+        "tasks": request.tasks,
+        "ask_worker": [ask.worker for ask in request.asks],
+        "ask_limit": [ask.limit for ask in request.asks],
+        **lane_columns(request.lanes),
+    }
+    return QueryCall("deal", takes)
+
+
+def dealt_rows(rows: Sequence[Row], request: DealRequest) -> list[Claim]:
+    """The claims of a deal, in the order of the lanes and by number within each."""
+    workers = {row[0]: row[_LOST] for row in rows}
+    claims = claims_of([row[:_LOST] for row in rows], request.claim()) if rows else []
+    return [claim._replace(worker=workers[claim.id]) for claim in claims]
 
 
 def _alone(finishes: Sequence[Finish]) -> bool:

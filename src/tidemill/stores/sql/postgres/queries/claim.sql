@@ -11,7 +11,7 @@ with got as (
     from unnest(:lane_queue::text[], :lane_tenant::text[], :lane_priority::smallint[], :lane_gate::text[],
                 :lane_low::bigint[], :lane_quota::int[]) as l(queue, tenant, priority, gate, low, quota)
     -- include: claim_lanes(gate=l.gate)
--- include: claim_jobs(clock=now())
+-- include: claim_jobs(clock=now(); jobs=got; worker=:worker::uuid)
 select
   -- include: claimed_row
 from got

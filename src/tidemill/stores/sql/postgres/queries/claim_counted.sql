@@ -61,7 +61,7 @@ one_more as (
 more as (
   update tidemill.uses u set used = u.used + t.jobs, changed_at = coalesce(:now::timestamptz, now())
   from taken t where u.name = any(array(select name from taken where jobs > 1)) and t.name = u.name),
--- include: claim_jobs(clock=clock_timestamp())
+-- include: claim_jobs(clock=clock_timestamp(); jobs=got; worker=:worker::uuid)
 select
   -- include: claimed_row
 from got

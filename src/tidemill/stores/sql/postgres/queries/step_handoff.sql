@@ -56,5 +56,5 @@ more_back as (
   update tidemill.uses u set used = greatest(u.used - b.jobs, 0), changed_at = coalesce(:now::timestamptz, now())
   from back b
   where (select count(*) from locked) > 0 and u.name = any(array(select name from back where jobs > 1)) and b.name = u.name),
--- include: claim_jobs(clock=clock_timestamp())
+-- include: claim_jobs(clock=clock_timestamp(); jobs=got; worker=:worker::uuid)
 -- include: step_result

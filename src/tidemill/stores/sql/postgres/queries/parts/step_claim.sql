@@ -7,5 +7,5 @@ got as (
     from unnest(:lane_queue::text[], :lane_tenant::text[], :lane_priority::smallint[], :lane_low::bigint[],
                 :lane_quota::int[]) as l(queue, tenant, priority, low, quota)
     -- include: claim_lanes(gate='')
--- include: claim_jobs(clock=now())
+-- include: claim_jobs(clock=now(); jobs=got; worker=:worker::uuid)
 -- include: step_result

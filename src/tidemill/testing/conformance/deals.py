@@ -127,7 +127,7 @@ class DealLaws:
         step = store.deal(
             [Finish(forged, COMPLETED)], DealRequest([Ask(OTHER, 1)], ordered_lanes(store)), now=at(1)
         )
-        assert (step.lost, ids_of(step.claims)) == ({claim.id}, [id])
+        assert (step.lost, ids_of(step.claims)) == (frozenset({claim.id}), [id])
         assert get_one(store, claim.id).state is S.RUNNING
 
     def test_a_deal_finishes_even_if_it_claims_nothing(self, store: Store) -> None:

@@ -50,31 +50,29 @@ from tidemill.client.stats.api import StatsApi
 from tidemill.clock import Clock, SystemClock
 from tidemill.configuration import default_store, value_of
 from tidemill.decorators import TaskDeclarer
+from tidemill.domain.bounds import check_name
 from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.job import DEFAULT_TENANT
 from tidemill.domain.releases import Deployment, read_release
-from tidemill.domain.triggers.base import Trigger
 from tidemill.errors import UsageError
 from tidemill.messages import MessageSender
+from tidemill.schedule_triggers import Trigger
 from tidemill.stores.base import Store
 from tidemill.task_group import TaskGroup, groups_in
 from tidemill.tasks.ambient import store_scope, tenant_scope
 from tidemill.tasks.events import Events
 from tidemill.tasks.hooks import EnqueueManager, ExecuteManager, Hooks, Only
 from tidemill.tasks.middleware import Middleware
-from tidemill.tasks.options import TaskKeywords, check_name, read_options
+from tidemill.tasks.options import TaskKeywords, read_options
 from tidemill.tasks.registry import Registry
 from tidemill.tasks.task import Declared, declare, default_name, undeclared
-from tidemill.testing.runner import Testing
 
 if TYPE_CHECKING:
     from socket import socket
 
     from tidemill.engine.embedded_worker import EmbeddedWorker, Tick
     from tidemill.engine.worker_settings import WorkerSettings
-
-
-Trigger.present = SystemClock().now  # lets a trigger compute its next fires
+    from tidemill.testing.runner import Testing
 
 
 class App(FlowApp, NotificationApp, TaskDeclarer, MessageSender, LeaseApp):
@@ -551,6 +549,8 @@ class App(FlowApp, NotificationApp, TaskDeclarer, MessageSender, LeaseApp):
         """
         if not self._client.placement.is_single and self._client.placement.fixed is None:
             return self.at_store(self.store_name).testing()
+        from tidemill.testing.runner import Testing
+
         return Testing(
             self.store,
             self.registry,

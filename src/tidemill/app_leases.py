@@ -11,12 +11,12 @@ from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from tidemill.domain.bounds import check_name
 from tidemill.domain.cluster import app_lease_name, holder_data, holder_of
 from tidemill.domain.durations import Duration, read_duration
 from tidemill.engine.node import process_name
 from tidemill.errors import BadSettings, LeaseHeld, LeaseLost, StoreError, UsageError
 from tidemill.ids import new_id
-from tidemill.tasks.options import check_name
 
 if TYPE_CHECKING:
     from tidemill.client.core import Client

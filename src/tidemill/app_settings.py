@@ -14,6 +14,7 @@ from tidemill.client.placement import StoreFor, check_stores
 from tidemill.clock import Clock
 from tidemill.configuration import value_of
 from tidemill.delivery.settings import DeliverySettings, read_delivery
+from tidemill.domain.bounds import check_name
 from tidemill.domain.durations import Duration
 from tidemill.domain.job import LEVELS
 from tidemill.domain.limits import Rule
@@ -29,7 +30,7 @@ from tidemill.stores.open import create_sqlite_tables, open_store
 from tidemill.tasks.hooks import Lifespan
 from tidemill.tasks.limit_rules import read_app_limits
 from tidemill.tasks.limits import Limit, Rate
-from tidemill.tasks.options import LargeResults, TaskKeywords, TaskOptions, check_name, read_options
+from tidemill.tasks.options import LargeResults, TaskKeywords, TaskOptions, read_options
 from tidemill.tasks.task import Declared
 
 RESULT_SETTINGS = ("result_limit", "max_result", "large_results")

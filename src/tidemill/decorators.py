@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
 from tidemill.client.enqueue.bound_task import BoundTask
 from tidemill.client.schedules.schedule import ScheduleKeywords
 from tidemill.domain.triggers.base import Trigger
-from tidemill.engine.context import Context
 from tidemill.tasks.options import TaskKeywords
 from tidemill.tasks.task import Task
+
+if TYPE_CHECKING:
+    from tidemill.engine.context import Context
 
 P = ParamSpec("P")
 R = TypeVar("R")

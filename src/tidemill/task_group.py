@@ -12,9 +12,10 @@ from tidemill.client.core import Client, client_of
 from tidemill.client.enqueue.bound_task import BoundTask
 from tidemill.client.schedules.schedule import ScheduleKeywords
 from tidemill.decorators import TaskDeclarer
+from tidemill.domain.bounds import check_name
 from tidemill.domain.triggers.base import Trigger
 from tidemill.errors import BadSettings, UsageError
-from tidemill.tasks.options import TaskKeywords, check_name, read_options
+from tidemill.tasks.options import TaskKeywords, read_options
 from tidemill.tasks.task import Declared, declare, default_name
 
 if TYPE_CHECKING:

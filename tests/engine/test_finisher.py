@@ -10,7 +10,7 @@ from tests.engine.kit import a_claim
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.job import Finish, NewJob, Transition
 from tidemill.domain.states import ExecutionState, JobState
-from tidemill.engine.exchange.finisher import topics
+from tidemill.engine.wakeup_topics import topics
 from tidemill.ids import new_id
 
 MINUTE = timedelta(minutes=1)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import itertools
 import re
+import subprocess
+import sys
 from collections.abc import Iterable
 from types import ModuleType, SimpleNamespace
 
@@ -34,6 +37,20 @@ def error_classes(module: ModuleType) -> list[str]:
     ]
 
 
+def imports_for_type_checkers(source: str) -> dict[str, list[str]]:
+    """The names that a module imports from each module under ``if TYPE_CHECKING``."""
+    block = next(
+        node
+        for node in ast.parse(source).body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
+    return {
+        statement.module or "": [name.name for name in statement.names]
+        for statement in block.body
+        if isinstance(statement, ast.ImportFrom)
+    }
+
+
 def undrawn(docstring: str, names: Iterable[str]) -> list[str]:
     """The names that a docstring does not mention."""
     words = set(re.findall(r"\w+", docstring))
@@ -46,6 +63,23 @@ def test_the_public_names_are_sorted() -> None:
 
 def test_every_public_name_exists() -> None:
     assert missing(tidemill, tidemill.__all__) == []
+
+
+def test_type_checkers_and_programs_see_the_same_public_names() -> None:
+    declared = imports_for_type_checkers(inspect.getsource(tidemill))
+    assert {module: names.split() for module, names in tidemill._MODULES.items()} == declared
+
+
+def test_importing_the_package_loads_none_of_its_modules() -> None:
+    code = "import sys, tidemill; print([name for name in sys.modules if name.startswith('tidemill.')])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+def test_a_supervisor_loads_neither_the_code_of_tasks_nor_pydantic() -> None:
+    code = "import sys, tidemill.engine.supervisor.supervisor; print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], text=True).split()
+    unwanted = {"pydantic", "pydantic_core", "tidemill.app", "tidemill.tasks.task", "tidemill.engine.context"}
+    assert unwanted.isdisjoint(loaded)
 
 
 def test_the_error_tree_in_the_docstring_names_every_error() -> None:

@@ -21,14 +21,14 @@ from tidemill.clock import Clock
 from tidemill.domain.cluster import CancelRequest, Coordination, Worker
 from tidemill.domain.decide import Policy
 from tidemill.domain.job import Claim, Details, ErrorInfo, LogEntry, Progress
-from tidemill.domain.outcome import Failed, Outcome, Snoozed, Succeeded, Suspended
+from tidemill.domain.outcome import STOPPING, Failed, Outcome, Snoozed, Succeeded, Suspended
 from tidemill.domain.streams import StreamEntry
 from tidemill.engine.completion import Unwritten
 from tidemill.engine.duties import usual_duties
 from tidemill.engine.duty import Done, Duties, Duty
 from tidemill.engine.exchange.exchange import Exchange
 from tidemill.engine.exchange.finisher import Settled, release
-from tidemill.engine.exchange.held_job import STOPPING, HeldJob, Phase
+from tidemill.engine.exchange.held_job import HeldJob, Phase
 from tidemill.engine.exchange.job_starts import held_of, mark_running, starts_of, supersede
 from tidemill.engine.exchange.planner import ExecutorLoad, Planner
 from tidemill.engine.exchange.shared_state import SharedState

@@ -11,8 +11,8 @@ from datetime import datetime
 from tidemill.cli.context import CommandContext
 from tidemill.cli.screen import age, print_json, print_lines
 from tidemill.client.documents import pause_document
+from tidemill.domain.bounds import check_name
 from tidemill.domain.records import Pause, PauseKind
-from tidemill.tasks.options import check_name
 
 EVERYTHING = ("",)
 """The only name of the kind ``all``."""

@@ -30,6 +30,7 @@ from tidemill.domain.access import (
     secret_text,
 )
 from tidemill.domain.audit_export import LEAST_KEY, CheckedExport, checked_export, export_line, signature_line
+from tidemill.domain.bounds import check_name
 from tidemill.domain.durations import Duration, read_when
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Enqueued, NewJob
@@ -40,7 +41,7 @@ from tidemill.errors import BadSettings, KeyNotFound, StoreCorrupt
 from tidemill.stores.base import Store
 from tidemill.stores.standby_reads import WRITERS
 from tidemill.tasks.ambient import JOB, STORE, current_tenant, tenant_scope
-from tidemill.tasks.options import check_name, check_priority
+from tidemill.tasks.options import check_priority
 
 if TYPE_CHECKING:
     from tidemill.client.core import Client

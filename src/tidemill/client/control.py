@@ -13,7 +13,7 @@ from tidemill.client.access import note, plain, who
 from tidemill.client.limits import Limits, waiting_lanes
 from tidemill.client.stats.api import StatsApi
 from tidemill.client.stats.loads import is_living
-from tidemill.domain.bounds import check_attempts, check_text, data_flaw
+from tidemill.domain.bounds import check_attempts, check_name, check_text, data_flaw
 from tidemill.domain.cluster import Worker, holder_of
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.limits import Rule
@@ -21,7 +21,7 @@ from tidemill.domain.masks import HIDDEN, looks_secret, masked
 from tidemill.domain.records import Pause, PauseKind, Setting
 from tidemill.domain.retention_settings import ENABLED, INTERVAL, OVERRIDES, USE_DEFAULTS, check_overrides
 from tidemill.errors import BadSettings, LeaseLost, LeaseNotFound, WorkerNotFound
-from tidemill.tasks.options import check_name, check_priority
+from tidemill.tasks.options import check_priority
 
 KNOWN_SETTINGS: dict[str, tuple[type, str]] = {
     "worker_enabled": (bool, "Whether workers claim anything at all."),

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
 from tidemill.client.stats.loads import is_living
+from tidemill.domain.bounds import check_name
 from tidemill.domain.cluster import Worker
 from tidemill.errors import BadSettings, StoreError
 from tidemill.stores.base import Store
 from tidemill.tasks.ambient import JOB, current_store, current_tenant
-from tidemill.tasks.options import check_name
 from tidemill.tasks.registry import Registry
 from tidemill.tasks.task import Declared
 

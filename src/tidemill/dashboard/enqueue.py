@@ -13,10 +13,10 @@ from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.dashboard.tasks import show
 from tidemill.domain.access import Role
+from tidemill.domain.bounds import check_queue
 from tidemill.domain.job import NewJob
 from tidemill.domain.unique import Unique
 from tidemill.errors import TaskNotFound, TidemillError
-from tidemill.tasks.options import check_queue
 from tidemill.tasks.task import Declared
 
 pages = PageRoutes()

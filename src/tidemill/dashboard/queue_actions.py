@@ -23,12 +23,12 @@ from tidemill.dashboard.form_state import (
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
+from tidemill.domain.bounds import check_queue
 from tidemill.domain.limits import Rule
 from tidemill.domain.records import PauseKind
 from tidemill.domain.states import HELD, JobState
 from tidemill.errors import TidemillError
 from tidemill.tasks.limit_rules import PER_NAME
-from tidemill.tasks.options import check_queue
 
 pages = PageRoutes()
 

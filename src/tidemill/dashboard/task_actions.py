@@ -27,9 +27,9 @@ from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.dashboard.tasks import setting_of
 from tidemill.domain.access import Role
+from tidemill.domain.bounds import check_name
 from tidemill.domain.records import PauseKind
 from tidemill.errors import BadSettings, TaskNotFound, TidemillError
-from tidemill.tasks.options import check_name
 
 pages = PageRoutes()
 

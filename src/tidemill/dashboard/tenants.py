@@ -15,10 +15,10 @@ from tidemill.dashboard.form_state import read_reason
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
+from tidemill.domain.bounds import check_name
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.records import Pause, PauseKind
 from tidemill.errors import BadSettings
-from tidemill.tasks.options import check_name
 from tidemill.web.problems import Problem
 
 pages = PageRoutes()

@@ -180,3 +180,24 @@ def span_words(span: timedelta) -> str:
             number = int(seconds // size)
             return f"{number} {name}{'' if number == 1 else 's'}"
     return f"{seconds:g} second{'' if seconds == 1 else 's'}"
+
+
+def check_name(what: str, name: object) -> None:
+    """Check a name: 1 to 200 printable characters. ``*`` stands for all names and is refused."""
+    if (
+        not isinstance(name, str)
+        or not 0 < len(name) <= 200
+        or not name.isprintable()
+        or name.strip() != name
+        or name == "*"
+    ):
+        raise BadSettings(
+            f"{name!r} is not a {what}'s name; give 1 to 200 printable characters, no blanks at its ends, and not '*'"
+        )
+
+
+def check_queue(name: str) -> None:
+    """Check the name of a queue. Names that begin with ``@`` are reserved for the queues of nodes."""
+    check_name("queue", name)
+    if name.startswith("@"):
+        raise BadSettings(f"{name!r} is not a queue's name here: those that begin with '@' are nodes' own")

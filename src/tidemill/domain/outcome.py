@@ -60,6 +60,10 @@ class Released:
     reason: str
 
 
+STOPPING = "the worker is stopping"
+"""The reason of jobs that a worker releases when it stops."""
+
+
 @dataclass(frozen=True, slots=True)
 class Snoozed:
     """The task postponed itself; this uses no attempt."""

@@ -20,6 +20,9 @@ PREFIX = "step/"
 VERSION = "@version/"
 TRY = "@try/"
 
+UNDO_OPTION = "undo"
+"""The option of a compensation: the job and the step that it compensates, and the parameters for the step's result."""
+
 LONGEST_NAME = 200
 """Characters of a step's name with its key and its number."""
 

@@ -16,7 +16,7 @@ from uuid import UUID
 from tidemill.domain.graph import Edge, EdgeCondition, NewJoin
 from tidemill.domain.job import Claim, NewJob
 from tidemill.domain.sealed_values import is_sealed
-from tidemill.domain.steps import PREFIX, note_record, read_note, recorded_value
+from tidemill.domain.steps import PREFIX, UNDO_OPTION, note_record, read_note, recorded_value
 from tidemill.engine.children import new_jobs
 from tidemill.engine.step_operations import StepOperation, StepOutlet
 from tidemill.engine.steps import StepLog, Talk
@@ -27,8 +27,6 @@ from tidemill.tasks.secret_values import open_result, seal_arguments
 from tidemill.tasks.steps import RESULT, Undo
 
 UNDO = "@undo/"
-OPTION = "undo"
-"""The option of a compensation: the job and the step that it compensates, and the parameters for the step's result."""
 
 
 class UndoPlan(NamedTuple):
@@ -66,7 +64,7 @@ def _plan(log: StepLog, records: Mapping[str, str], name: str, undo: Undo) -> Un
     unknown = [parameter for parameter, value in undo.arguments.items() if value is RESULT]
     arguments = {key: None if value is RESULT else value for key, value in undo.arguments.items()}
     (job,) = new_jobs(log, undo.task, [arguments])
-    options = {**job.details.options, OPTION: {"job": str(own), "step": name, "parameters": unknown}}
+    options = {**job.details.options, UNDO_OPTION: {"job": str(own), "step": name, "parameters": unknown}}
     job = job._replace(
         waiting=f"compensates step {name} if job {own} does not succeed",
         details=replace(job.details, options=options),
@@ -98,7 +96,7 @@ def with_result(
 
     A secret result is sealed for the job of the step, and a secret parameter for this one.
     """
-    undo = options.get(OPTION)
+    undo = options.get(UNDO_OPTION)
     if not isinstance(undo, Mapping) or not undo["parameters"]:
         return args
     job, field, names = UUID(undo["job"]), PREFIX + undo["step"], undo["parameters"]

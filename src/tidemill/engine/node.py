@@ -8,10 +8,10 @@ from collections.abc import Collection
 from pathlib import Path
 from uuid import UUID
 
+from tidemill.domain.bounds import check_name
 from tidemill.domain.payload import clip
 from tidemill.domain.schedule_fires import NODE_QUEUE
 from tidemill.domain.schedules import runner_place
-from tidemill.tasks.options import check_name
 
 VARIABLE = "TIDEMILL_NODE"
 """Environment variable with the node name, for machines without distinct ids (copies of one image)."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from typing import Any
 
+from tidemill.domain.bounds import check_queue
 from tidemill.domain.cluster import LEASE_BEAT, LEASE_EXPIRY, WORKER_BEAT, WORKER_EXPIRY, Coordination
 from tidemill.domain.durations import read_duration
 from tidemill.domain.misfits import NEWER_CODE_WAIT
 from tidemill.engine.process_memory import resident_memory
 from tidemill.errors import BadSettings
-from tidemill.tasks.options import check_queue
 
 _ZERO = timedelta(0)
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from tidemill.client.documents import instant, pause_document
 from tidemill.client.stats.loads import QueueStats
 from tidemill.domain.access import Role
+from tidemill.domain.bounds import check_queue
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.records import PauseKind
 from tidemill.rest.api_request import ApiRequest
@@ -17,7 +18,6 @@ from tidemill.rest.job_models import ReasonBody
 from tidemill.rest.models import Document, Instant, Items
 from tidemill.rest.routes import Routes
 from tidemill.rest.tasks import PauseDocument
-from tidemill.tasks.options import check_queue
 
 routes = Routes("queues")
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar, Token
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from uuid import UUID
 
 from tidemill.domain.job import NewJob
 from tidemill.domain.records import AuditEntry
-from tidemill.tasks.task import Declared
+
+if TYPE_CHECKING:
+    from tidemill.tasks.task import Declared
 
 Audited = tuple[UUID, AuditEntry]
 """An audit entry and the job it is about."""

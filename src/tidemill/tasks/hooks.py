@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, Asyn
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from uuid import UUID
 from weakref import WeakSet
 
@@ -24,7 +24,9 @@ from tidemill.domain.job import Enqueued, JobRow, NewJob
 from tidemill.domain.schedules import ScheduleRow
 from tidemill.errors import BadSettings, UsageError
 from tidemill.tasks.middleware import HookStep, Middleware, around, around_async, is_coroutine
-from tidemill.tasks.task import Declared
+
+if TYPE_CHECKING:
+    from tidemill.tasks.task import Declared
 
 _log = logging.getLogger("tidemill.engine")
 

@@ -9,11 +9,11 @@ from collections.abc import Collection, Mapping
 from typing import Any
 from uuid import UUID
 
+from tidemill.domain.bounds import check_name
 from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.limits import ENDLESS, LimitKind, Rule
 from tidemill.errors import BadSettings
 from tidemill.tasks.limits import Limit, Rate, check_rate
-from tidemill.tasks.options import check_name
 
 PER_NAME = ("queue", "tenant", "depth/queue", "depth/tenant")
 """Names that apply to each queue or tenant separately."""

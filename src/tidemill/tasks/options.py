@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Literal, TypedDict
 
-from tidemill.domain.bounds import check_attempts, check_span, check_tags, check_text
+from tidemill.domain.bounds import check_attempts, check_name, check_queue, check_span, check_tags, check_text
 from tidemill.domain.breaker import Breaker
 from tidemill.domain.decide import OrphanRule, Policy
 from tidemill.domain.durations import Duration, read_optional
@@ -332,27 +332,6 @@ def _with_attempts(policy: RetryPolicy | str | None, attempts: int) -> RetryPoli
         base = DEFAULT_RETRY
     fields = {name: getattr(base, name) for name in getattr(base, "__dataclass_fields__", ())}
     return type(base)(**(fields | {"max_attempts": attempts}))
-
-
-def check_name(what: str, name: object) -> None:
-    """Check a name: 1 to 200 printable characters. ``*`` stands for all names and is refused."""
-    if (
-        not isinstance(name, str)
-        or not 0 < len(name) <= 200
-        or not name.isprintable()
-        or name.strip() != name
-        or name == "*"
-    ):
-        raise BadSettings(
-            f"{name!r} is not a {what}'s name; give 1 to 200 printable characters, no blanks at its ends, and not '*'"
-        )
-
-
-def check_queue(name: str) -> None:
-    """Check the name of a queue. Names that begin with ``@`` are reserved for the queues of nodes."""
-    check_name("queue", name)
-    if name.startswith("@"):
-        raise BadSettings(f"{name!r} is not a queue's name here: those that begin with '@' are nodes' own")
 
 
 def check_priority(priority: int) -> None:

@@ -33,13 +33,13 @@ from tidemill.domain.states import ENDED, JobState
 from tidemill.engine.completion import Connections
 from tidemill.engine.duties import CascadeDuty, FireDuty, FireHere, LocalFireHooks, ReactDuty, Wake
 from tidemill.engine.duty import Done
-from tidemill.engine.exchange.finisher import topics
 from tidemill.engine.lifespan import Lifetime, OwnLoopLifetime, RunningLoopLifetime
 from tidemill.engine.log_records import stamp_records
 from tidemill.engine.node import machine_name, serves
 from tidemill.engine.runner.execution import ExecutionEnd, arun, run
 from tidemill.engine.runner.publisher import publish_enqueued
 from tidemill.engine.runner.retry_hooks import timed_out
+from tidemill.engine.wakeup_topics import topics
 from tidemill.errors import Signal, UsageError
 from tidemill.ids import new_id
 from tidemill.stores.base import Store

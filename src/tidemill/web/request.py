@@ -14,6 +14,7 @@ from starlette.requests import Request
 from tidemill.client.access import acting
 from tidemill.client.jobs.handle import Job
 from tidemill.domain.access import Identity, Role
+from tidemill.domain.bounds import check_name
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Page
 from tidemill.domain.job import Execution, JobRow, hidden_error, hidden_payload
 from tidemill.domain.job_match import finds
@@ -21,7 +22,6 @@ from tidemill.domain.masks import HIDDEN, hidden, looks_secret, masked, masked_n
 from tidemill.domain.permissions import NOTHING, ActTarget
 from tidemill.errors import JobNotFound
 from tidemill.tasks.ambient import tenant_scope
-from tidemill.tasks.options import check_name
 from tidemill.web.problems import Problem
 from tidemill.web.routes import Operation
 from tidemill.web.service import Service

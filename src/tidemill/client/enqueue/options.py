@@ -14,6 +14,8 @@ from tidemill.domain.bounds import (
     check_headers,
     check_key,
     check_metadata,
+    check_name,
+    check_queue,
     check_span,
     check_tags,
     check_text,
@@ -32,14 +34,7 @@ from tidemill.ids import new_id
 from tidemill.tasks.ambient import current_job, current_tenant
 from tidemill.tasks.codec import Encoded
 from tidemill.tasks.limits import names_for
-from tidemill.tasks.options import (
-    check_name,
-    check_priority,
-    check_queue,
-    check_unique,
-    read_retry,
-    read_timeout,
-)
+from tidemill.tasks.options import check_priority, check_unique, read_retry, read_timeout
 from tidemill.tasks.secret_values import check_secret_unique, seal_arguments
 from tidemill.tasks.task import Declared
 

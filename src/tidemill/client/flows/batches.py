@@ -26,7 +26,7 @@ from tidemill.client.flows.api import read_id, read_states
 from tidemill.client.flows.graph import read_timeline
 from tidemill.client.jobs.handle import Job
 from tidemill.domain.archived_flows import ArchivedFlow, read_flow_counts
-from tidemill.domain.bounds import check_key, check_text
+from tidemill.domain.bounds import check_key, check_name, check_text
 from tidemill.domain.callbacks import callback_rows
 from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.flow_timeline import ROWS, TimelineRow
@@ -62,7 +62,6 @@ from tidemill.stores.base import Store
 from tidemill.stores.large_values import store_job_value, stored_job
 from tidemill.tasks.ambient import Audited, collecting, current_tenant, stop_collecting
 from tidemill.tasks.codec import Encoded
-from tidemill.tasks.options import check_name
 from tidemill.tasks.task import Declared
 
 if TYPE_CHECKING:

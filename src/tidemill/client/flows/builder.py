@@ -11,7 +11,7 @@ from tidemill.client.enqueue.bound_task import BoundTask, TaskCall
 from tidemill.client.flows.node_jobs import NodeJobs, ids_of, limited, map_jobs, missing_allowed, node_jobs
 from tidemill.client.flows.run import FlowRun
 from tidemill.client.flows.start import astart, prepared, start
-from tidemill.domain.bounds import check_key
+from tidemill.domain.bounds import check_key, check_name
 from tidemill.domain.callbacks import callback_rows
 from tidemill.domain.conditions import as_condition
 from tidemill.domain.durations import Duration, read_duration
@@ -35,7 +35,6 @@ from tidemill.domain.references import Reference, StoredReference, name_of, stor
 from tidemill.errors import BadFlow, UsageError
 from tidemill.ids import new_id
 from tidemill.tasks.ambient import current_job, current_tenant
-from tidemill.tasks.options import check_name
 from tidemill.tasks.task import Declared
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from uuid import UUID
 from tidemill.client.access import NAMED, note, who
 from tidemill.client.core import Client
 from tidemill.client.enqueue.limit_cache import ceilings, check_ceiling
+from tidemill.domain.bounds import check_name
 from tidemill.domain.decide import Action, expected, move
 from tidemill.domain.durations import Duration, read_duration, read_when
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
@@ -19,7 +20,7 @@ from tidemill.domain.schedule_fires import NODE_QUEUE
 from tidemill.domain.states import HELD, JobState
 from tidemill.errors import BadSettings, IllegalTransition, UsageError
 from tidemill.stores.base import Store
-from tidemill.tasks.options import check_name, check_priority
+from tidemill.tasks.options import check_priority
 
 LONGEST_SPREAD = timedelta(days=7)
 

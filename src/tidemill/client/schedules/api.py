@@ -28,7 +28,7 @@ from tidemill.client.schedules.schedule import (
 )
 from tidemill.client.stats.loads import is_living
 from tidemill.delivery.heartbeats import subscribe_heartbeats
-from tidemill.domain.bounds import check_text
+from tidemill.domain.bounds import check_name, check_text
 from tidemill.domain.cluster import is_active
 from tidemill.domain.job import Enqueued, NewJob
 from tidemill.domain.job_requests import TaskData
@@ -40,7 +40,6 @@ from tidemill.domain.triggers.base import Trigger
 from tidemill.domain.triggers.reactive import ReactiveTrigger, SourceKind, sources_of
 from tidemill.errors import BadSchedule, ScheduleExists, ScheduleNotFound
 from tidemill.ids import new_id
-from tidemill.tasks.options import check_name
 
 if TYPE_CHECKING:
     from tidemill.stores.base import Store

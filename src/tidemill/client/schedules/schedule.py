@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from tidemill.client.access import AuditData, difference
 from tidemill.client.enqueue.options import read_call
 from tidemill.client.enqueue.writes import key_taken
-from tidemill.domain.bounds import data_flaw
+from tidemill.domain.bounds import check_name, data_flaw
 from tidemill.domain.calendar import BusinessCalendar, as_exclude
 from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.job import NewJob
@@ -50,7 +50,6 @@ from tidemill.errors import (
     TidemillError,
 )
 from tidemill.tasks.limits import called_names
-from tidemill.tasks.options import check_name
 from tidemill.tasks.secret_values import seal_arguments, seal_parameters
 from tidemill.tasks.task import Declared
 

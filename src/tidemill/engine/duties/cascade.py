@@ -18,7 +18,7 @@ from tidemill.domain.flow_states import SKIP_REASON, node_label
 from tidemill.domain.graph import Edge, EdgeCondition, FlowFilter, FlowRow, GroupKind, meets, outcome_of
 from tidemill.domain.job import JobRow, Move
 from tidemill.domain.states import ENDED, HELD, JobState
-from tidemill.engine.compensation import OPTION
+from tidemill.domain.steps import UNDO_OPTION
 from tidemill.engine.duties.settle import wake
 from tidemill.engine.duty import Done, Duty
 from tidemill.stores.base import Store
@@ -125,7 +125,7 @@ class CascadeDuty:
                 continue
             if edge.condition is EdgeCondition.FIRST_FAILURE:
                 return f"{SKIP_REASON}no node failed"
-            if OPTION in row.details.options and edge.condition is EdgeCondition.NOT_SUCCESS:
+            if UNDO_OPTION in row.details.options and edge.condition is EdgeCondition.NOT_SUCCESS:
                 return f"{SKIP_REASON}{row.reason or 'a compensation'}, and it completed"
             if text := _broken(edge, seen.jobs.get(edge.needs_id), seen.groups.get(edge.needs_id)):
                 return f"{SKIP_REASON}{text}"

@@ -17,7 +17,7 @@ from tidemill.domain.decide import DEFAULT_POLICY, Policy, decide
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import NO_DETAILS, Claim, Details, Finish, Transition
 from tidemill.domain.outcome import Outcome
-from tidemill.engine.exchange.finisher import topics
+from tidemill.engine.wakeup_topics import topics
 from tidemill.errors import StoreBusy, StoreError, StoreUnavailable
 from tidemill.stores.base import Store
 

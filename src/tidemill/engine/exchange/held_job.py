@@ -15,7 +15,7 @@ from tidemill.domain.decide import Policy
 from tidemill.domain.job import Checkpoint, Claim, Details, JobRow, LogEntry, Progress, job_of
 from tidemill.domain.large_values import SpilledText
 from tidemill.domain.node_results import NO_RESULTS, NodeResult
-from tidemill.domain.outcome import Cancelled, Failed, Outcome, Released, Succeeded, TimedOut
+from tidemill.domain.outcome import STOPPING, Cancelled, Failed, Outcome, Released, Succeeded, TimedOut
 from tidemill.domain.record import Record
 from tidemill.domain.signals import SignalFence
 from tidemill.domain.streams import StreamEntry
@@ -34,7 +34,6 @@ from tidemill.stores.base import Store
 from tidemill.stores.large_values import is_private, read_value, store_value
 from tidemill.tasks.task import Declared
 
-STOPPING = "the worker is stopping"
 _GLANCE = 0.1  # seconds between two looks for a request to stop, in a pause of a thread
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from tidemill.clock import Clock
-from tidemill.domain.outcome import Snoozed, TimedOut
-from tidemill.engine.exchange.held_job import STOPPING, HeldJob
+from tidemill.domain.outcome import STOPPING, Snoozed, TimedOut
+from tidemill.engine.exchange.held_job import HeldJob
 from tidemill.engine.executors.local import enqueue, withdrawn
 from tidemill.engine.runner.execution import ExecutionEnd
 from tidemill.engine.worker_settings import WorkerSettings

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tidemill.domain.decide import COMPLETED
+from tidemill.domain.outcome import STOPPING
 from tidemill.domain.prometheus import MOST_LABELS, OTHER, Family, Histogram
 from tidemill.domain.states import ExecutionState
-from tidemill.engine.exchange.finisher import Settled
-from tidemill.engine.exchange.held_job import STOPPING
+
+if TYPE_CHECKING:
+    from tidemill.engine.exchange.finisher import Settled
 
 BOUNDS = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 3600.0)
 """Upper bounds of the histogram buckets in seconds. One more bucket follows the last."""

@@ -39,10 +39,10 @@ from tidemill.domain.payload import clip_error
 from tidemill.domain.record import Record
 from tidemill.domain.states import ExecutionState
 from tidemill.domain.stats import FAILURES
+from tidemill.domain.steps import UNDO_OPTION
 from tidemill.engine import built_in_tasks as _built_in_tasks  # noqa: F401  (registers them)
 from tidemill.engine import callbacks as _callbacks  # noqa: F401  (registers its task)
 from tidemill.engine import sanitize
-from tidemill.engine.compensation import OPTION as UNDO_OPTION
 from tidemill.engine.compensation import with_result
 from tidemill.engine.completion import dump_result, fitted
 from tidemill.engine.context import Context, Outlet, OutOfTime, StartRefused

@@ -15,9 +15,10 @@ from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import NewJob
 from tidemill.domain.states import ENDED, JobState
 from tidemill.domain.subscriptions import STARTED, TOPIC, NewEvent, started_event, wants_any
-from tidemill.engine.exchange.finisher import Settled, topics
+from tidemill.engine.exchange.finisher import Settled
 from tidemill.engine.exchange.held_job import HeldJob
 from tidemill.engine.listener import WakeupListener
+from tidemill.engine.wakeup_topics import topics
 from tidemill.errors import StoreError
 from tidemill.stores.base import Store
 from tidemill.tasks.events import Event, Events

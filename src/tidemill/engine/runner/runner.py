@@ -16,11 +16,11 @@ from tidemill.domain.cluster import CancelRequest
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.job import Claim
 from tidemill.domain.limits import Rules
-from tidemill.domain.outcome import Misfit
+from tidemill.domain.outcome import STOPPING, Misfit
 from tidemill.engine.completion import Connections
 from tidemill.engine.exchange.exchange import Exchange
 from tidemill.engine.exchange.finisher import Settled, release, settle_as
-from tidemill.engine.exchange.held_job import LOST, STOPPING, HeldJob
+from tidemill.engine.exchange.held_job import LOST, HeldJob
 from tidemill.engine.exchange.job_starts import held_of, lots_of, mark_running, starts_of, supersede
 from tidemill.engine.exchange.planner import Planner, RunnerStats, stats_of
 from tidemill.engine.exchange.sources import Claimer

@@ -24,13 +24,12 @@ from tidemill.domain.cluster import LED, CancelRequest, Coordination, Worker, ho
 from tidemill.domain.decide import DEFAULT_POLICY, OrphanRule, Policy, stored_policy
 from tidemill.domain.job import Claim, Details
 from tidemill.domain.job_requests import TaskData
-from tidemill.domain.outcome import Released
+from tidemill.domain.outcome import STOPPING, Released
 from tidemill.domain.retry import policy_from_data
 from tidemill.domain.runner_health import verdicts
 from tidemill.engine.duties import Reclaim, TaskDataOf, batch_of, duties_here, usual_duties
 from tidemill.engine.duties.settle import Settle
 from tidemill.engine.duty import Duties
-from tidemill.engine.exchange.held_job import STOPPING
 from tidemill.engine.fire_hooks import FireHooks
 from tidemill.engine.heartbeat import HeartbeatThread
 from tidemill.engine.listener import WakeupListener

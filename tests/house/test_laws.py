@@ -174,7 +174,7 @@ def test_only_a_preview_without_a_start_calls_a_clock_in_the_domain() -> None:
         for node in ast.walk(tree)
         if isinstance(node, ast.Attribute) and node.attr == "present" and ast.unparse(node.value) in owners
     }
-    assert readers == {"app.py", "domain/triggers/base.py"}
+    assert readers == {"domain/triggers/base.py", "schedule_triggers.py"}
 
 
 @pytest.mark.parametrize(

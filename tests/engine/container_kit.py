@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from tests.servers.processes import ServiceMissing
 
 from tidemill import Container
+from tidemill.engine.confinement import containers
 
 ROOT = Path(__file__).resolve().parents[2]
-IMAGE = "localhost/tidemill-test:latest"
 
 # Older versions of crun refuse a machine that mounts both versions of control groups.
 _WITHOUT_UNIFIED = """#!/bin/sh
 exec unshare --mount sh -c 'umount /sys/fs/cgroup/unified 2>/dev/null; exec podman "$@"' podman "$@"
 """
 
-_MODEST = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096", "--cgroups=disabled")
+# A machine may not let root raise these above its own.
+_MODEST = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096")
 
 
 def mounted() -> list[str]:
@@ -28,31 +36,81 @@ def mounted() -> list[str]:
     return [place for place in present if place == "/usr" or not place.startswith("/usr/")]
 
 
-def real_container(folder: Path) -> Container | None:
-    """An empty image of a real podman with this checkout mounted, if podman can run containers here."""
+class RealRuntime:
+    """A real podman. Its images have no files but those given; the containers mount Python and this checkout."""
+
+    def __init__(self, command: str, *, has_limits: bool) -> None:
+        self.command = command
+        self.has_limits = has_limits  #: whether it has control groups
+        self.image = self.add_image("empty", {})
+
+    def _name(self, name: str) -> str:
+        return f"localhost/tidemill-test-{os.getpid()}-{name}:1"
+
+    def add_image(self, name: str, files: Mapping[str, str]) -> str:
+        """Create an image with these files, and return its name."""
+        content = io.BytesIO()
+        with tarfile.open(fileobj=content, mode="w") as archive:
+            for path, text in files.items():
+                entry = tarfile.TarInfo(path.lstrip("/"))
+                entry.size = len(text.encode())
+                archive.addfile(entry, io.BytesIO(text.encode()))
+        image = self._name(name)
+        words = [self.command, "import", "-", image]
+        done = subprocess.run(words, input=content.getvalue(), capture_output=True, check=False)
+        if done.returncode:
+            raise ServiceMissing(done.stderr.decode().strip().splitlines()[-1])
+        return image
+
+    def container(self, **given: Any) -> Container:
+        """A container of the empty image, or of ``image``."""
+        options = [*_MODEST, f"--env=PYTHONPATH={ROOT}", f"--workdir={ROOT}", *given.pop("options", ())]
+        if not self.has_limits:
+            options.append("--cgroups=disabled")
+        files = [*mounted(), *given.pop("files", ())]
+        return Container(
+            image=given.pop("image", self.image),
+            runtime=self.command,
+            files=files,
+            python=sys.executable,
+            options=options,
+            **given,
+        )
+
+    def running(self) -> list[str]:
+        """The names of the containers of this process."""
+        words = ["ps", "--all", f"--filter=label={containers.LABEL}", "--format=json"]
+        own = containers.runner_label(os.getpid())
+        listed = containers._containers(containers._run(self.command, words).stdout)
+        return [name for name, label in listed if label == own]
+
+    def close(self) -> None:
+        """Remove the images."""
+        listed = containers._run(self.command, ["images", "--quiet", f"--filter=reference={self._name('*')}"])
+        containers._run(self.command, ["rmi", "--force", *dict.fromkeys(listed.stdout.split())])
+
+
+@contextmanager
+def real_runtime(folder: Path) -> Iterator[RealRuntime]:
+    """The podman of this machine. Raise ``ServiceMissing`` if it cannot run containers."""
     if shutil.which("podman") is None:
-        return None
+        raise ServiceMissing("podman is not installed (Debian: apt install podman crun)")
     wrapper = folder / "podman"
     wrapper.write_text(_WITHOUT_UNIFIED)
     wrapper.chmod(0o755)
-    empty = subprocess.run(["tar", "-c", "-T", os.devnull], capture_output=True, check=True).stdout
-    for runtime in ("podman", str(wrapper)):
-        given = Container(
-            image=IMAGE,
-            runtime=runtime,
-            files=mounted(),
-            python=sys.executable,
-            options=[*_MODEST, f"--env=PYTHONPATH={ROOT}", f"--workdir={ROOT}"],
-        )
-        made = subprocess.run([runtime, "import", "-", IMAGE], input=empty, capture_output=True, check=False)
-        if made.returncode:
-            continue
-        volumes = [f"--volume={path}:{path}:ro" for path in given.files]
-        words = ["run", "--rm", "--network=none", *given.options, *volumes, IMAGE, "/usr/bin/true"]
-        tried = subprocess.run([runtime, *words], capture_output=True, check=False, timeout=120)
-        if tried.returncode == 0:
-            return given
-    return None
+    problems = []
+    for has_limits in (True, False):
+        for command in ("podman", str(wrapper)):
+            runtime = RealRuntime(command, has_limits=has_limits)
+            try:
+                problem = containers.container_problem(runtime.container())
+                if problem is None:
+                    yield runtime
+                    return
+                problems.append(problem)
+            finally:
+                runtime.close()
+    raise ServiceMissing(f"podman cannot run containers here: {problems[0]}")
 
 
 STAND_IN = '''#!{python}

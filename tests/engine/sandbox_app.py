@@ -243,3 +243,23 @@ def ignores_the_end(sign: str) -> None:
         signal.signal(number, signal.SIG_IGN)
     Path(sign).touch()
     time.sleep(600)
+
+
+@app.task(isolation=Container(image="shop:1"))
+def tells(ctx: Context, size: int) -> str:
+    """Report progress, log, save a checkpoint, and return a large result."""
+    ctx.progress(0.5, "half")
+    ctx.log("a line", number=1)
+    print("printed")
+    before = ctx.checkpoint("place")
+    ctx.save_checkpoint("place", "third")
+    return f"{before} {ctx.checkpoint('place')} " + "x" * size
+
+
+@app.task(isolation=Container(image="shop:1"))
+def control_groups() -> dict[str, str]:
+    """The limits that the kernel shows in the container."""
+    names = (
+        "memory.max", "cpu.max", "pids.max", "memory/memory.limit_in_bytes", "cpu/cpu.cfs_quota_us", "pids/pids.max",
+    )  # fmt: skip
+    return {name: _tried(Path("/sys/fs/cgroup", name).read_text).strip() for name in names}

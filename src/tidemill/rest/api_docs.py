@@ -24,7 +24,7 @@ pre{background:#1b242d}b{color:#6fc0ee}h2{border-color:#2c3945}a{color:#6fc0ee}}
 """
 
 
-@routes.get("/api/openapi.json", role=None, answer=str)
+@routes.get("/api/openapi.json", role=None, answer=Any)
 async def get_openapi(request: ApiRequest) -> Response:
     """This API as an OpenAPI 3.1 document."""
     document = request.service.openapi

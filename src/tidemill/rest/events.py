@@ -42,7 +42,20 @@ class ChangeDocument(Document):
     kinds: list[str] = Field(examples=[["jobs", "schedules"]])
 
 
-@routes.get("/api/jobs/{id}/events", role=Role.VIEWER, answer=JobDocument, stream=True)
+class GoneDocument(Document):
+    """A job that was deleted."""
+
+    id: UUID
+
+
+@routes.get(
+    "/api/jobs/{id}/events",
+    role=Role.VIEWER,
+    answer=JobDocument,
+    stream=True,
+    events=(GoneDocument,),
+    also={204: "The job has ended, and no more events will follow."},
+)
 async def follow_job(request: ApiRequest) -> Response:
     """Stream a job's changes until it ends.
 

@@ -31,7 +31,19 @@ class DeliveryDocument(Document):
     event: str = Field(examples=["shop.invoice.paid"])
 
 
-@routes.post("/api/hooks/{name}", role=None, answer=DeliveryDocument, status=202, raw=True)
+@routes.post(
+    "/api/hooks/{name}",
+    role=None,
+    answer=DeliveryDocument,
+    status=202,
+    raw=True,
+    also={
+        401: "The signature is missing, wrong or too old.",
+        403: "This server is read-only.",
+        413: "The body is too large.",
+        429: "Too many deliveries; see Retry-After.",
+    },
+)
 async def receive_hook(request: ApiRequest) -> Response:
     """Accept a signed webhook and emit it as an event, once per delivery.
 

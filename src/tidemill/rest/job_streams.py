@@ -51,7 +51,20 @@ async def list_streams(request: ApiRequest) -> Response:
     return request.page([{"name": name, "items": items} for name, items in streams.items()])
 
 
-@routes.get("/api/jobs/{id}/streams/{name}", role=Role.VIEWER, answer=StreamItemDocument, stream=True)
+class StreamEndDocument(Document):
+    """The end of a stream."""
+
+    id: str = Field(description="Position of the last item.", examples=["1-300"])
+
+
+@routes.get(
+    "/api/jobs/{id}/streams/{name}",
+    role=Role.VIEWER,
+    answer=StreamItemDocument,
+    stream=True,
+    events=(StreamEndDocument,),
+    also={204: "The stream has ended, and no more items will follow."},
+)
 async def follow_stream(request: ApiRequest) -> Response:
     """Stream the values that a job writes with `ctx.stream(name)`, in order, until the job ends.
 

@@ -94,7 +94,9 @@ def _schemas(operations: Iterable[ApiOperation]) -> tuple[dict[Any, str], dict[s
     models: dict[Any, None] = {ProblemDocument: None}
     for operation in operations:
         models |= dict.fromkeys(
-            model for model in (operation.query, operation.body, operation.answer) if _is_model(model)
+            model
+            for model in (operation.query, operation.body, operation.answer, *operation.events)
+            if _is_model(model)
         )
     references, definitions = models_json_schema(
         [(model, "validation") for model in models], ref_template=_REF, title="Tidemill"
@@ -168,23 +170,41 @@ def _responses(operation: ApiOperation, names: dict[Any, str]) -> dict[str, Any]
             schema = {"$ref": _REF.format(model=names[operation.answer])}
         elif operation.answer is Any:
             schema = {}  # any JSON
-        content = {
-            "content": {"text/event-stream" if operation.stream else operation.media: {"schema": schema}}
-        }
+        if operation.stream:
+            content = {"content": {"text/event-stream": {"schema": _event(schema, operation, names)}}}
+        else:
+            content = {"content": {operation.media: {"schema": schema}}}
     responses = {
         str(operation.status): {"description": "Done." if operation.mutates else "Found.", **content}
     }
     if operation.creates:
         responses["200"] = {"description": "The job already exists.", **content}
         responses["202"] = {"description": "The same as 201, for `Prefer: respond-async`.", **content}
+    problem = {"application/problem+json": {"schema": {"$ref": _REF.format(model=names[ProblemDocument])}}}
     for status in _problems(operation):
-        responses[str(status)] = {
-            "description": _WORDS[status],
-            "content": {
-                "application/problem+json": {"schema": {"$ref": _REF.format(model=names[ProblemDocument])}}
+        responses[str(status)] = {"description": _WORDS[status], "content": problem}
+    for status, words in operation.also.items():
+        given = {"content": problem} if status >= 400 else content if status != 204 else {}
+        responses[str(status)] = {"description": words, **given}
+    return dict(sorted(responses.items()))
+
+
+def _event(schema: dict[str, Any], operation: ApiOperation, names: dict[Any, str]) -> dict[str, Any]:
+    """The schema of one event of a stream, which OpenAPI 3.1 describes as the schema of the response."""
+    further = [{"$ref": _REF.format(model=names[model])} for model in operation.events]
+    return {
+        "type": "object",
+        "description": "One event. The stream does not end before the job, if it follows one.",
+        "properties": {
+            "id": {"type": "string"},
+            "event": {"type": "string"},
+            "data": {
+                "type": "string",
+                "contentMediaType": "application/json",
+                "contentSchema": {"anyOf": [schema, *further]} if further else schema,
             },
-        }
-    return responses
+        },
+    }
 
 
 _NAMED_IN_QUERY = frozenset({"/api/limits", "/api/access/explain"})

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
+
+from pydantic import BaseModel
 
 from tidemill.domain.access import Role
 from tidemill.rest.models import BodyModel, NoQuery, QueryModel
@@ -23,6 +25,8 @@ class ApiOperation(Operation):
     raw: bool = False  #: the handler reads the body itself
     answer: Any = None  #: response model for the OpenAPI document; None: no content
     stream: bool = False  #: responds with server-sent events
+    events: tuple[type[BaseModel], ...] = ()  #: models of the data of further events of a stream
+    also: Mapping[int, str] = field(default_factory=dict)  #: further statuses and what they mean
     media: str = "application/json"
 
     @property

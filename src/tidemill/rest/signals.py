@@ -110,6 +110,9 @@ class AnswerBody(BodyModel):
     answer: Any = Field(description="A JSON value that fits the schema of the question.")
 
 
+_SENT_BEFORE = {200: "The key was accepted before."}
+
+
 async def _send(request: ApiRequest) -> Response:
     job = await request.job_row()
     body: SignalBody = request.body
@@ -118,13 +121,27 @@ async def _send(request: ApiRequest) -> Response:
     return request.reply({"accepted": accepted}, 201 if accepted else 200)
 
 
-@routes.post("/api/jobs/{id}/signal", role=Role.OPERATOR, body=SignalBody, answer=SentDocument, status=201)
+@routes.post(
+    "/api/jobs/{id}/signal",
+    role=Role.OPERATOR,
+    body=SignalBody,
+    answer=SentDocument,
+    status=201,
+    also=_SENT_BEFORE,
+)
 async def signal_job(request: ApiRequest) -> Response:
     """Send a signal to a job, which keeps it until it takes it. 200 means that its key was accepted before."""
     return await _send(request)
 
 
-@routes.post("/api/jobs/{id}/signals", role=Role.OPERATOR, body=SignalBody, answer=SentDocument, status=201)
+@routes.post(
+    "/api/jobs/{id}/signals",
+    role=Role.OPERATOR,
+    body=SignalBody,
+    answer=SentDocument,
+    status=201,
+    also=_SENT_BEFORE,
+)
 async def add_signal(request: ApiRequest) -> Response:
     """Send a signal to a job; the same as `POST /api/jobs/{id}/signal`."""
     return await _send(request)
@@ -142,7 +159,14 @@ async def list_signals(request: ApiRequest) -> Response:
     return request.page([_signal(request, signal) for signal in signals], following)
 
 
-@routes.post("/api/events", role=Role.OPERATOR, body=EventBody, answer=EventDocument, status=201)
+@routes.post(
+    "/api/events",
+    role=Role.OPERATOR,
+    body=EventBody,
+    answer=EventDocument,
+    status=201,
+    also={204: "The id was accepted before."},
+)
 async def emit_event(request: ApiRequest) -> Response:
     """Emit an event to all jobs that wait for its name. 204 means that its id was accepted before."""
     body: EventBody = request.body
@@ -188,7 +212,8 @@ async def answer_question(request: ApiRequest) -> Response:
 
 def _question(question: Question) -> dict[str, Any]:
     document = question._asdict()
-    return {**document, "job": str(document.pop("job_id")), "name": document.pop("title")}
+    job, name = document.pop("job_id"), document.pop("title")
+    return {**document, "job": str(job), "name": name}
 
 
 def _signal(request: ApiRequest, signal: StoredSignal) -> dict[str, Any]:

@@ -144,14 +144,14 @@ def _of_ours(error: errors.TidemillError, instance: str) -> Problem:
     kind = next(kind for kind in type(error).__mro__ if kind in STATUSES or kind is errors.TidemillError)
     status = STATUSES.get(kind, 500)
     title = (type(error).__doc__ or "").strip().partition("\n")[0]
+    headers = {"retry-after": "1"} if status in (429, 503) else {}
     if status < 500:
         extra: dict[str, Any] = {
             name: error.details[name] for name in ("errors", "field") if name in error.details
         }
-        return Problem(status, error.code, error.message, title=title, **extra)
+        return Problem(status, error.code, error.message, title=title, headers=headers, **extra)
     # The message may contain hosts, files or SQL, so it is only for the operators of this server.
     _log.error("request %s: %s: %s", instance, error.code, error.message)
-    headers = {"retry-after": "1"} if status == 503 else {}
     return Problem(
         status, error.code, f"{title} See {instance} in the server's log.", title=title, headers=headers
     )

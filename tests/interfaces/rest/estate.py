@@ -6,14 +6,18 @@ its data.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from tidemill import App, Manual
+from pydantic import BaseModel
+
+from tidemill import App, Context, Manual
 from tidemill.client.enqueue.bound_task import BoundTask
 from tidemill.domain.retention import archive_document
+from tidemill.rest.routes import ApiOperation
 
 STRANGER = "stranger-7f3a9c"
 
@@ -58,6 +62,52 @@ class Estate:
         return [path.replace("{key}", self.definition).replace("{name}", "send")]
 
 
+BODIES: dict[tuple[str, str], Any] = {
+    ("POST", "/api/jobs"): {"task": "send", "args": {"to": "x"}},
+    ("POST", "/api/jobs/create"): {"task": "send", "args": {"to": "x"}},
+    ("POST", "/api/jobs/bulk"): {"action": "retry", "filter": {"task": ["send", "fail"]}},
+    ("POST", "/api/jobs/{id}/reschedule"): {"run_at": "2999-01-01T00:00:00Z"},
+    ("PATCH", "/api/jobs/{id}"): {"priority": 1},
+    ("PATCH", "/api/tasks/{name}"): {"paused": False},
+    ("POST", "/api/schedules/{id}/backfill"): {
+        "start": "2026-01-01T00:00:00Z",
+        "end": "2026-01-01T01:00:00Z",
+    },
+    ("POST", "/api/batches"): {"name": "made-here", "jobs": [{"task": "send", "args": {"to": "x"}}]},
+    ("POST", "/api/definitions"): {"key": "made-here", "task": "send", "args": {"to": "x"}},
+    ("PUT", "/api/definitions/{key}"): {"args": {"to": "x"}},
+    ("PATCH", "/api/definitions/{key}"): {"owner": "x"},
+    ("POST", "/api/schedules"): {
+        "key": "made-here",
+        "task": "send",
+        "trigger": "0 2 * * *",
+        "args": {"to": "x"},
+    },
+    ("PUT", "/api/schedules/{id}"): {"trigger": "0 3 * * *", "args": {"to": "x"}},
+    ("PUT", "/api/worker/config"): {"settings": {"worker_enabled": True}},
+    ("POST", "/api/keys"): {"name": "made-here"},
+    ("POST", "/api/flows"): {
+        "name": "made-here",
+        "nodes": [{"name": "one", "task": "send", "args": {"to": "x"}}],
+    },
+    ("POST", "/api/flows/{id}/skip"): {"node": "first", "result": "nothing"},
+    ("POST", "/api/jobs/{id}/signal"): {"name": "go"},
+    ("POST", "/api/jobs/{id}/signals"): {"name": "go"},
+    ("POST", "/api/jobs/{id}/answer"): {"answer": {"granted": True}},
+    ("POST", "/api/events"): {"name": "made-here"},
+}
+"""Request bodies of the routes that need one."""
+
+
+def body_of(act: ApiOperation, estate: Estate) -> Any:
+    """A body that the route accepts. Bodies for the archive name a job of this estate."""
+    if act.path == "/api/archive/restore":
+        return {"ids": [estate.archived]}
+    if act.path == "/api/archive/erase":
+        return {"ids": [estate.archived], "dry_run": False}
+    return BODIES.get((act.method, act.path))
+
+
 def furnish(app: App, tenant: str, *, role: str = "super_admin") -> Estate:
     """Create one object of every kind. Its jobs are never due, so draining the queues does not run them."""
     mark = f"{tenant}-mark"
@@ -95,3 +145,60 @@ def _enqueue(app: App, task: str, mark: str) -> UUID:
         reference=(f"{mark}-kind", f"{mark}-id"),
     ).enqueue(to=f"{mark}-person", password=f"{mark}-password")
     return job.id
+
+
+class Decision(BaseModel):
+    """The answer to a question of a job."""
+
+    granted: bool
+
+
+def declare_decision(app: App) -> None:
+    """Declare a task that asks a question."""
+
+    @app.task(name="decide")
+    def decide(ctx: Context, about: str) -> bool:
+        answer = ctx.ask(Decision)
+        return answer is not None and answer.granted
+
+
+Ask = Callable[[str, str, Any], Any]
+"""Sends a request of the tenant with a method, a path and a body; returns the response."""
+
+
+def add_work(app: App, estate: Estate, ask: Ask) -> Estate:
+    """Create jobs of the tenant that succeed, fail, wait for review and ask a question, a flow and a batch.
+
+    The jobs run when the queues are drained. Return the estate with their ids.
+    """
+    ids = list(estate.jobs[:2])
+    for task, args in (
+        ("send", {"to": f"{estate.mark}-letter"}),
+        ("fail", {"words": f"{estate.mark}-trouble"}),
+        ("look", {"what": f"{estate.mark}-thing"}),
+        ("send", {"to": f"{estate.mark}-later"}),
+    ):
+        body = {
+            "delay": 3600 if args.get("to", "").endswith("-later") else 0,
+            "task": task,
+            "args": args,
+            "tags": [f"{estate.mark}-tag"],
+            "parent_id": estate.jobs[0],
+        }
+        answer = ask("POST", "/api/jobs", body)
+        assert answer.status_code == 201, answer.text
+        ids.append(answer.json()["id"])
+    trouble = {"words": f"{estate.mark}-trouble"}
+    nodes = [
+        {"name": "first", "task": "fail", "args": trouble},
+        {"name": "second", "task": "send", "args": {"to": f"{estate.mark}-letter"}, "after": ["first"]},
+        {"name": "third", "task": "look", "args": {"what": f"{estate.mark}-thing"}},
+    ]
+    flow = ask("POST", "/api/flows", {"name": f"{estate.mark}-flow", "nodes": nodes})
+    assert flow.status_code == 201, flow.text
+    with app.tenant(estate.tenant):
+        with app.batch(f"{estate.mark}-batch") as batch:
+            app.bound_task("fail").enqueue(**trouble)
+            app.bound_task("look").enqueue(what=f"{estate.mark}-thing")
+        asking = app.bound_task("decide").enqueue(about=f"{estate.mark}-question")
+    return replace(estate, jobs=(*ids, str(asking.id)), flow=flow.json()["id"], batch=str(batch.id))

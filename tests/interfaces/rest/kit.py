@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import httpx
@@ -17,6 +17,8 @@ from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.rest import ApiSettings, create_api
 from tidemill.web.guard import KeyCache
+
+T = TypeVar("T")
 
 TENANTS = ("acme", "other")
 
@@ -71,8 +73,12 @@ class Browser:
     def cookies(self) -> httpx.Cookies:
         return self._client.cookies
 
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the event loop of this browser."""
+        return self._runner.run(call)
+
     def request(self, method: str, path: str, **rest: Any) -> httpx.Response:
-        return self._runner.run(self._client.request(method, path, **rest))
+        return self.run(self._client.request(method, path, **rest))
 
     def together(
         self, *calls: tuple[str, str, dict[str, Any]], told: Callable[[httpx.Response], object] = bool

@@ -1,393 +1,340 @@
-"""Schemathesis runs over the OpenAPI document against a real server.
+"""Schemathesis runs over the OpenAPI document, in this process.
 
-Run it with ``python -m tests.interfaces.rest.schemas --examples 1000``. It generates valid and invalid requests from
-the document. Every response must be one that the document describes, and none may be a server error. Event streams
-are excluded because they do not end. ``--store`` is memory, sqlite, postgres (a private server), all (the three in
-turn), or the URL of a database to write to.
+``python -m tests.interfaces.rest.schemas --examples 1000`` sends at least 1,000 generated requests to every route. The
+requests are valid and invalid ones of the document. Every response must be one that the document describes, and none
+may be a server error. ``--store`` is memory, sqlite or postgres (a private server), or several of them with commas.
 
-``--examples`` is the number of *distinct* requests per route. If one schemathesis run generates fewer, the route is
-run again with other seeds, until there are enough requests or two runs in a row add none. The final table shows the
-count per route.
+Generating a request takes longer than answering it, so each request is generated once and sent to every store. A
+request that names an object by its path gets the id of an existing one in three of four cases, and a valid body gets
+the fields of a body that the route accepts in every second case, so that requests pass the validation. Each route
+begins with new stores, and a route that changes objects gets new ones after every 100 requests. The client leaves an
+event stream after its first events.
 
-``--minutes`` ends the run early: the processes stop, and the table shows how far each route came. ``--step`` is the number
-of requests that one process generates for a route; with a small one, all routes advance together.
-
-Generating requests takes far longer than answering them, so ``--processes`` processes share the routes. All routes of
-one resource run in the same process, because they work on the objects that one of them creates. DELETE routes run
-last.
+Hypothesis repeats no request and ends early if a route has no more of them, which the table at the end says.
+``--processes`` processes share the routes. ``--minutes`` ends the run early; routes that were not reached are listed.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
-from uuid import UUID
+from typing import Any
 
-from tests.interfaces.rest.served import Place, place
-from tests.servers.postgres import running_postgres
+import hypothesis
+import schemathesis
+from schemathesis.checks import CHECKS, load_all_checks
+from schemathesis.core.failures import FailureGroup
+from schemathesis.generation.hypothesis.builder import HypothesisTestConfig, HypothesisTestMode, create_test
+from schemathesis.generation.overrides import with_config_headers
+from tests.interfaces.rest.schema_targets import HOOK, KEY, Target, new_targets
 
-from tidemill import Manual
-from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import NewJob
-from tidemill.errors import DefinitionNotFound, ScheduleExists
-from tidemill.rest.api import all_routes
+from tidemill.rest.api import _document, all_routes
 from tidemill.rest.routes import ApiOperation
-
-EXAMPLE = UUID("01890a5d-ac96-774b-bcce-b302099a8057")
-"""The example id in the document; ``furnish`` creates a job with this id."""
-
-NIGHTLY = "nightly"
-"""The example name in the document; ``furnish`` creates the objects of this name."""
-
-ROUTES_AT_ONCE = 1
-"""One worker per run: hypothesis parses Python, and CPython 3.11 fails when two threads do so at once."""
-
-CONFIG = """
-[checks.positive_data_acceptance]
-# What fits the document may still not fit the task, the trigger or the state of things: that is a 422, as it promises.
-expected-statuses = ["2xx", 401, 403, 404, 409, 413, 422, 429]
-
-[checks.negative_data_rejection]
-expected-statuses = [400, 401, 403, 404, 405, 406, 409, 413, 414, 415, 422, 429, 431]
-"""
-
-
-HOOKS = Path(__file__).with_name("counting.py")
-
-MOST_ROUNDS = 12
-"""Maximum number of runs per route."""
-
-TOGETHER = 4
-"""Rounds in which a route runs together with the routes that create its objects. Later rounds run it alone, which
-generates more distinct requests."""
-
-SLOWEST = 30
-"""Maximum seconds per response, also on a busy machine."""
 
 STORES = ("memory", "sqlite", "postgres")
 
+RENEWED = 100
+"""Requests after which a route that changes objects gets new stores."""
+
+SENDING_CHECKS = frozenset({"ignored_auth", "object_level_authorization"})
+"""Checks that send requests of their own. ``test_guard`` and ``test_grants`` cover what they look for."""
+
+CONFIG: dict[str, Any] = {
+    "headers": {"Authorization": KEY},
+    "checks": {
+        # A request that fits the document may not fit the task, the trigger or the state of the object.
+        "positive_data_acceptance": {
+            "expected-statuses": ["2xx", 401, 403, 404, 409, 413, 422, 429],
+        },
+        "negative_data_rejection": {
+            "expected-statuses": [400, 401, 403, 404, 405, 406, 409, 413, 414, 415, 422, 429, 431],
+        },
+    },
+}
+
+
+load_all_checks()
+
+
+class OutOfTime(BaseException):
+    """The time of the run is over. Hypothesis handles no exception of this kind."""
+
 
 @dataclass
-class Asked:
-    """The requests sent to one route."""
+class Answers:
+    """The requests to one route and its responses."""
 
-    cases: int = 0
-    seconds: float = 0.0
-    statuses: Counter[str] = field(default_factory=Counter)
+    route: str
+    requests: int = 0
     distinct: set[str] = field(default_factory=set)
-    barren: int = 0  #: consecutive runs without a new request
+    statuses: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    problems: dict[str, str] = field(default_factory=dict)  #: by their first line
+    complete: bool = False  #: whether no more requests were wanted or exist
 
-    def add(self, told: dict[str, Any]) -> None:
-        """Add the counts of one run."""
-        before = len(self.distinct)
-        self.cases += told["cases"]
-        self.seconds += told["seconds"]
-        self.statuses.update(told["statuses"])
-        self.distinct.update(told["distinct"])
-        self.barren = 0 if len(self.distinct) > before else self.barren + 1
+    def add(self, store: str, response: schemathesis.Response) -> None:
+        """Count the response of one store."""
+        self.statuses[str(response.status_code)] += 1
+        if response.status_code >= 500:
+            self.add_problem(f"{store}: status {response.status_code}", _shown(response))
 
+    def add_problem(self, title: str, text: str) -> None:
+        self.problems.setdefault(title, text)
 
-class Findings(NamedTuple):
-    """The outcome of one schemathesis run."""
-
-    exit_code: int
-    report: dict[str, Any]
-    text: str
-    counts: dict[str, dict[str, Any]]
-
-    @property
-    def failures(self) -> list[str]:
-        """The failures, one line each."""
-        found = self.report.get("failures", [])
-        return [json.dumps(failure)[:500] for failure in found]
-
-
-@contextlib.contextmanager
-def furnished(url: str) -> Iterator[Place]:
-    """A server with example data."""
-    with place(url, create_rate=1e6, create_burst=1_000_000, login_burst=1_000_000) as made:
-        furnish(made)
-        yield made
+    def data(self) -> dict[str, Any]:
+        """The counts as JSON data."""
+        return {
+            "route": self.route,
+            "requests": self.requests,
+            "distinct": len(self.distinct),
+            "statuses": dict(sorted(self.statuses.items())),
+            "seconds": round(self.seconds, 1),
+            "problems": self.problems,
+            "complete": self.complete,
+        }
 
 
-def furnish(made: Place) -> None:
-    """Create jobs in several states and the objects named in the document's examples."""
-    app = made.app
-
-    @app.task(name=NIGHTLY, queue=NIGHTLY)
-    def nightly() -> None:
-        """The task of the examples."""
-
-    for task, args in (("send", {"to": "ada"}), ("fail", {"words": "no"}), ("look", {"what": "this"})):
-        made.request("POST", "/api/jobs", {"task": task, "args": args, "tags": ["seed"]})
-    app.testing().drain()
-    mend(made)
+def _shown(response: schemathesis.Response) -> str:
+    asked = response.request
+    body: Any = asked.body or b""
+    body = body[:2_000]
+    return f"{asked.method} {asked.url}\n{dict(asked.headers)}\n{body!r}\n{response.content[:2_000]!r}"
 
 
-def mend(made: Place) -> None:
-    """Restore the objects named in the document's examples, which earlier requests may have deleted."""
-    app = made.app
-    if not app.store.get([EXAMPLE], tenant=ALL_TENANTS):
-        app.store.enqueue([NewJob(EXAMPLE, NIGHTLY, queue=NIGHTLY)])
-    with contextlib.suppress(ScheduleExists):
-        app.schedules.add(NIGHTLY, Manual(), NIGHTLY)
-    try:
-        app.definitions.get(NIGHTLY)
-    except DefinitionNotFound:
-        app.definitions.save(NIGHTLY, NIGHTLY)
-
-
-def examine(
-    made: Place, examples: int, *, seed: int = 1, words: Sequence[str] = (), seconds: float | None = None
-) -> Findings:
-    """Run schemathesis against this server, for at most this time."""
-    with tempfile.TemporaryDirectory(prefix="tidemill-schemas-") as folder:
-        report, config = Path(folder, "report.json"), Path(folder, "schemathesis.toml")
-        counts = Path(folder, "counts.json")
-        config.write_text(CONFIG)
-        command = [
-            *(sys.executable, "-c", "from schemathesis.cli import schemathesis; schemathesis()"),
-            *("--config-file", str(config), "run"),
-            f"{made.serving.url}/api/openapi.json",
-            *("--header", f"Authorization: Bearer {made.serving.token}"),
-            *("--checks", "all", "--mode", "all", "--exclude-path-regex", "/events$|/streams/"),
-            *("--max-examples", str(examples), "--seed", str(seed), "--generation-database", "none"),
-            *("--continue-on-failure", "--no-color", "--workers", str(ROUTES_AT_ONCE)),
-            *(
-                "--suppress-health-check",
-                "all",
-                "--request-timeout",
-                str(SLOWEST),
-                "--max-response-time",
-                str(SLOWEST),
-                "--warnings",
-                "off",
-            ),
-            *("--report-json-path", str(report)),
-            *words,
-        ]
-        around = {**os.environ, "SCHEMATHESIS_HOOKS": str(HOOKS), "TIDEMILL_COUNTS": str(counts)}
-        code, output = _ended(command, folder, around, seconds)
-        told = json.loads(report.read_text()) if report.exists() else {}
-        counted = json.loads(counts.read_text()) if counts.exists() else {}
-        return Findings(code, told, output, counted)
-
-
-def _ended(
-    command: Sequence[str], folder: str, around: Mapping[str, str], seconds: float | None
-) -> tuple[int, str]:
-    """Run a command, and interrupt it after this time. Return its exit code, 0 if it found nothing until then."""
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder, env=around
-    )
-    try:
-        output, _ = process.communicate(timeout=seconds)
-        return process.returncode, output
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)  # it writes its report
-        output, _ = process.communicate()
-        return int("FAILURES" in output or "ERRORS" in output), output
-
-
-def labelled(only: str = "") -> dict[str, ApiOperation]:
-    """The routes by their schemathesis label, without event streams (endless) and the document itself (already
-    loaded)."""
-    named = {
-        f"{act.method} {act.path}": act
-        for act in all_routes()
-        if not act.path.endswith(("/events", "/streams/{name}", "/openapi.json"))
-    }
-    return {label: act for label, act in named.items() if re.search(only, label)}
-
-
-def hands(chosen: Iterable[str], acts: Mapping[str, ApiOperation]) -> list[list[str]]:
-    """The chosen routes grouped by resource, largest group first.
-
-    A group whose routes take an id also gets the route that creates such objects.
-    """
-    found: dict[str, list[str]] = {}
-    for label in chosen:
-        found.setdefault(acts[label].tag, []).append(label)
-    for label, act in acts.items():
-        hand = found.get(act.tag, [])
-        if act.status == 201 and "{" not in act.path and any("{" in each for each in hand):
-            hand += [label] if label not in hand else []
-    return sorted(found.values(), key=len, reverse=True)
-
-
-class Thorough:
-    """Sends the requested number of distinct requests to every route, or as many as exist.
-
-    ``worst`` is the highest exit code of all runs.
-    """
+class Examination:
+    """Sends the requests of one route to one API on each store."""
 
     def __init__(
         self,
-        made: Place,
-        examples: int,
+        route: ApiOperation,
+        stores: Mapping[str, Callable[[], contextlib.AbstractContextManager[Target]]],
         *,
+        examples: int,
         seed: int,
-        processes: int,
-        words: Sequence[str] = (),
-        step: int | None = None,
-        seconds: float | None = None,
+        until: float | None = None,
     ) -> None:
-        self._made, self._examples, self._seed = made, examples, seed
-        self._step, self._rounds = step or examples, MOST_ROUNDS * -(-examples // (step or examples))
-        self._until = None if seconds is None else time.monotonic() + seconds
-        self._processes, self._words = processes, words
-        self._mending = threading.Lock()
-        self.worst = 0
-        self.asked: dict[str, Asked] = {}
+        self._route, self._stores = route, stores
+        self._examples, self._seed, self._until = examples, seed, until
+        self._targets: dict[str, Target] = {}
+        self._open = contextlib.ExitStack()
+        self._excluded: list[Any] = [check for check in CHECKS.get_all() if check.__name__ in SENDING_CHECKS]
+        self.answers = Answers(f"{route.method} {route.path}")
 
-    def run(self, acts: Mapping[str, ApiOperation]) -> None:
-        """Run all rounds."""
-        self.asked = {label: Asked() for label in acts}
-        for number in range(self._rounds):
-            short = self._short()
-            if not short or self._left() == 0:
-                break
-            print(f"round {number + 1}: {len(short)} routes", flush=True)
-            phases = "examples,coverage,fuzzing" if number == 0 else "fuzzing"
-            for deleting in (False, True):
-                some = [label for label in short if (acts[label].method == "DELETE") is deleting]
-                # Both passes include the routes that create objects. A different seed makes each pass generate
-                # different ones.
-                dealt = hands(some, acts) if number < TOGETHER else [[label] for label in some]
-                self._deal(dealt, 2 * number + deleting, phases)
-        if (
-            len(acts) == len(labelled()) and self._left() != 0
-        ):  # a subset of the routes may contain no links between operations
-            # The stateful phase feeds each response into the next request, so no other run may change data at the
-            # same time.
-            print("one after another:", flush=True)
-            self._hear(self._examine(list(self.asked), 0, "stateful"), ())
+    def run(self) -> Answers:
+        """Send the requests. Raise ``OutOfTime`` at the end of the run."""
+        operation = schema()[self._route.path][self._route.method]
+        began = time.monotonic()
+        try:
+            with self._open:
+                self._renew()
+                self._send_all(operation, [HypothesisTestMode.EXAMPLES, HypothesisTestMode.COVERAGE], 1)
+                if (rest := self._examples - self.answers.requests) > 0:
+                    self._send_all(operation, [HypothesisTestMode.FUZZING], rest)
+            self.answers.complete = True
+        finally:
+            self.answers.seconds = time.monotonic() - began
+        return self.answers
 
-    def _left(self) -> float | None:
-        """The seconds until the end of the run, if it has one."""
-        return None if self._until is None else max(self._until - time.monotonic(), 0)
+    def _renew(self) -> None:
+        """Open targets on new stores."""
+        self._open.close()
+        for store, target in self._stores.items():
+            self._targets[store] = self._open.enter_context(target())
 
-    def _short(self) -> list[str]:
-        """The routes that still lack distinct requests."""
-        return [
-            label
-            for label, each in self.asked.items()
-            if len(each.distinct) < self._examples and each.barren < 2
-        ]
-
-    def _deal(self, dealt: list[list[str]], number: int, phases: str) -> None:
-        """Run the groups of routes in a pool of processes."""
-        with ThreadPoolExecutor(self._processes) as pool:
-            taken = {pool.submit(self._examine, hand, number, phases): hand for hand in dealt}
-            for done in as_completed(taken):
-                self._hear(done.result(), taken[done])
-
-    def _examine(self, chosen: list[str], number: int, phases: str) -> Findings:
-        left = self._left()
-        if left == 0:
-            return Findings(0, {}, "", {})
-        with self._mending:
-            mend(self._made)
-        named = [word for label in chosen for word in ("--include-name", label)]
-        return examine(
-            self._made,
-            self._step,
-            seed=self._seed + number,
-            words=["--phases", phases, *named, *self._words],
-            seconds=left,
+    def _send_all(self, operation: Any, modes: list[HypothesisTestMode], examples: int) -> None:
+        settings = hypothesis.settings(
+            max_examples=examples,
+            database=None,
+            deadline=None,
+            phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
+            suppress_health_check=list(hypothesis.HealthCheck),
+            verbosity=hypothesis.Verbosity.quiet,
         )
 
-    def _hear(self, found: Findings, chosen: Iterable[str]) -> None:
-        """Add the counts of one run, and print its output if it failed."""
-        if found.exit_code:
-            print(found.text, flush=True)
-        self.worst = max(self.worst, found.exit_code)
-        for label, told in found.counts.items():
-            self.asked.setdefault(label, Asked()).add(told)
-        for label in chosen:
-            if label not in found.counts:
-                self.asked[label].barren += 1
-        asked = ", ".join(f"{label} {len(self.asked[label].distinct):,}" for label in chosen or found.counts)
-        print(f"  {'wrong' if found.exit_code else 'right'}: {asked}", flush=True)
+        def one(case: schemathesis.Case[Any]) -> None:
+            self._send(case)
 
-
-def table(asked: dict[str, Asked], examples: int) -> str:
-    """The table of requests per route, with the reason for each shortfall."""
-    width = max((len(label) for label in asked), default=0)
-    lines = [f"{'':<{width}}  {'requests':>8}  {'different':>9}  {'seconds':>7}  answers"]
-    for label, each in sorted(asked.items(), key=lambda pair: pair[0].split()[::-1]):
-        answers = " ".join(f"{status}:{number}" for status, number in sorted(each.statuses.items()))
-        line = (
-            f"{label:<{width}}  {each.cases:>8,}  {len(each.distinct):>9,}  {each.seconds:>7.1f}  {answers}"
+        config = HypothesisTestConfig(
+            project=operation.schema.config,
+            modes=modes,
+            settings=settings,
+            seed=self._seed,
+            apply_ci_profile=False,
+            override=with_config_headers(operation.schema.config, operation=operation),
         )
-        if len(each.distinct) < examples:
-            why = "there are no more" if each.barren >= 2 else "the run ended before"
-            line += f"  (fewer than {examples:,}: {why})"
+        create_test(operation=operation, test_func=one, config=config)()
+
+    def _send(self, case: schemathesis.Case[Any]) -> None:
+        if self._until is not None and time.monotonic() > self._until:
+            raise OutOfTime
+        answers, number = self.answers, self.answers.requests
+        if self._route.mutates and number % RENEWED == RENEWED - 1:
+            self._renew()
+        answers.requests += 1
+        generated = dict(case.path_parameters)
+        for store, target in self._targets.items():
+            self._name_objects(case, target, generated, number)
+            response = target.send(case, everywhere=self._route.everywhere or number % 8 == 7)
+            if store == next(iter(self._targets)):
+                answers.distinct.add(_fingerprint(response.request, generated))
+            answers.add(store, response)
+            try:
+                case.validate_response(response, excluded_checks=self._excluded)
+            except FailureGroup as group:
+                for failure in group.exceptions:
+                    words = " ".join(str(failure).split())[:120]
+                    answers.add_problem(f"{store}: {words}", f"{failure}\n{_shown(response)}")
+
+    def _name_objects(
+        self, case: schemathesis.Case[Any], target: Target, generated: Mapping[str, Any], number: int
+    ) -> None:
+        """Let a request name objects of this target, and give it a body that the route accepts."""
+        if generated and number % 4:
+            known = target.parameters(self._route)
+            named = known[number % len(known)]
+            case.path_parameters.update({name: named[name] for name in generated if name in named})
+        body = target.body(self._route)
+        if body is not None and number % 2 and isinstance(case.body, dict) and _is_positive(case):
+            case.body = {**_some(case.body, number), **body}
+
+
+def _some(fields: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """Up to two fields of a body. All of them together almost always contradict each other."""
+    names = sorted(fields)
+    begin = number // 2 % max(len(names), 1)
+    return {name: fields[name] for name in (names + names)[begin : begin + 2]}
+
+
+def _is_positive(case: schemathesis.Case[Any]) -> bool:
+    return case.meta is not None and case.meta.generation.mode.is_positive
+
+
+def _fingerprint(request: Any, generated: Mapping[str, Any]) -> str:
+    """A hash of a request, with the generated parameters instead of the ids of a store."""
+    headers = {
+        name: value for name, value in request.headers.items() if not name.lower().startswith("x-schema")
+    }
+    text = f"{request.method} {request.url} {sorted(generated.items())} {sorted(headers.items())}"
+    body = request.body or b""
+    given = body if isinstance(body, bytes) else str(body).encode("utf-8", "surrogatepass")
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass") + b"\0" + given).hexdigest()[:16]
+
+
+_schema: list[Any] = []
+
+
+def schema() -> Any:
+    """The document as schemathesis reads it."""
+    if not _schema:
+        config = schemathesis.Config.from_dict(CONFIG)
+        _schema.append(schemathesis.openapi.from_dict(json.loads(json.dumps(_document(""))), config=config))
+    return _schema[0]
+
+
+def routes(only: str = "") -> list[ApiOperation]:
+    """The routes whose method and path match."""
+    return [route for route in all_routes() if re.search(only, f"{route.method} {route.path}")]
+
+
+def examine(
+    chosen: Sequence[ApiOperation],
+    stores: Sequence[str],
+    *,
+    examples: int,
+    seed: int = 1,
+    until: float | None = None,
+) -> Iterator[Answers]:
+    """Send requests to each of the routes, and yield its responses."""
+    os.environ.setdefault(*HOOK)
+    with contextlib.ExitStack() as around:
+        opened = {store: around.enter_context(new_targets(store)) for store in stores}
+        for route in chosen:
+            examination = Examination(route, opened, examples=examples, seed=seed, until=until)
+            try:
+                yield examination.run()
+            except OutOfTime:
+                yield examination.answers
+                return
+
+
+def table(found: Sequence[Mapping[str, Any]], chosen: Sequence[ApiOperation], examples: int) -> str:
+    """The requests and responses of each route, and the routes that were not reached."""
+    width = max((len(row["route"]) for row in found), default=0)
+    lines = [f"{'':<{width}}  {'requests':>8}  {'distinct':>8}  {'seconds':>7}  responses"]
+    for row in sorted(found, key=lambda row: row["route"].split()[::-1]):
+        statuses = " ".join(f"{status}:{number}" for status, number in row["statuses"].items())
+        line = f"{row['route']:<{width}}  {row['requests']:>8,}  {row['distinct']:>8,}  {row['seconds']:>7.1f}  {statuses}"
+        if row["requests"] < examples:
+            line += (
+                f"  (fewer than {examples:,}: {'there are no more' if row['complete'] else 'out of time'})"
+            )
         lines.append(line)
-    total = sum(each.cases for each in asked.values())
+    reached = {row["route"] for row in found}
+    lines += [
+        f"not reached: {name}" for route in chosen if (name := f"{route.method} {route.path}") not in reached
+    ]
+    total = sum(row["requests"] for row in found)
+    responses = sum(sum(row["statuses"].values()) for row in found)
+    errors = sum(number for row in found for status, number in row["statuses"].items() if status >= "500")
     lines.append(
-        f"{len(asked)} routes, {total:,} requests, {sum(each.seconds for each in asked.values()):,.0f} s"
+        f"{len(reached)} of {len(chosen)} routes, {total:,} requests, {responses:,} responses, {errors} server errors"
     )
     return "\n".join(lines)
 
 
-@contextlib.contextmanager
-def store_url(store: str) -> Iterator[str]:
-    """The URL of a store of this kind, which exists within the context."""
-    with contextlib.ExitStack() as around:
-        if store == "sqlite":
-            folder = around.enter_context(tempfile.TemporaryDirectory(prefix="tidemill-schemas-"))
-            yield f"sqlite:///{folder}/jobs.db"
-        elif store == "postgres":
-            yield around.enter_context(running_postgres()).url()
-        else:
-            yield "memory://" if store == "memory" else store
+def _part(given: argparse.Namespace) -> int:
+    """Examine one part of the routes, and write a line of JSON for each."""
+    part, of = (int(word) for word in given.part.split("/"))
+    until = None if given.minutes is None else time.monotonic() + given.minutes * 60
+    chosen = routes(given.only)[part - 1 :: of]
+    for answers in examine(
+        chosen, given.store.split(","), examples=given.examples, seed=given.seed, until=until
+    ):
+        row = answers.data()
+        print(json.dumps(row), flush=True)
+    return 0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--examples", type=int, default=100, help="different questions for each route")
-    parser.add_argument("--store", default="memory", help="memory, sqlite, postgres, all, or a URL")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--examples", type=int, default=100, help="requests to each route")
+    parser.add_argument("--store", default="memory", help="memory, sqlite, postgres; several with commas")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--processes", type=int, default=2, help="runs of schemathesis at once")
+    parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only", default="", metavar="REGEX", help="only routes such as 'POST /api/jobs$'")
-    parser.add_argument("--step", type=int, help="requests for a route from one process  [default: all]")
     parser.add_argument("--minutes", type=float, help="end the run early")
-    given, rest = parser.parse_known_args()
-    seconds = None if given.minutes is None else given.minutes * 60
-    worst = 0
-    for store in STORES if given.store == "all" else (given.store,):
-        print(f"== {store}, seed {given.seed}", flush=True)
-        with store_url(store) as url, furnished(url) as made:
-            asking = Thorough(
-                made,
-                given.examples,
-                seed=given.seed,
-                processes=given.processes,
-                words=rest,
-                step=given.step,
-                seconds=seconds,
-            )
-            asking.run(labelled(given.only))
-        print(table(asking.asked, given.examples), flush=True)
-        print(f"{store}: {'something is wrong' if asking.worst else 'nothing is wrong'}", flush=True)
-        worst = max(worst, asking.worst)
-    return worst
+    parser.add_argument("--part", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.part:
+        return _part(given)
+    with tempfile.TemporaryDirectory(prefix="tidemill-schemas-") as folder:
+        files = [Path(folder, f"{number}.jsonl") for number in range(1, given.processes + 1)]
+        command = [sys.executable, "-m", "tests.interfaces.rest.schemas", *sys.argv[1:]]
+        running = []
+        for number, file in enumerate(files, 1):
+            words = [*command, "--part", f"{number}/{given.processes}"]
+            running.append(subprocess.Popen(words, stdout=file.open("w")))
+        codes = [process.wait() for process in running]
+        found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    for row in found:
+        for title, text in row["problems"].items():
+            print(f"\n== {row['route']}: {title}\n{text}")
+    print(table(found, routes(given.only), given.examples), flush=True)
+    return int(any(codes) or any(row["problems"] for row in found))
 
 
 if __name__ == "__main__":

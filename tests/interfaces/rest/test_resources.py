@@ -105,6 +105,26 @@ def test_limits_are_listed_set_and_removed(shop: Site) -> None:
     )
 
 
+def test_a_full_queue_answers_429_and_names_a_time_to_retry(shop: Site) -> None:
+    job: dict[str, Any] = {"task": "send", "args": {"to": "ada"}}
+    body = {**job, "key": "nightly", "trigger": "0 2 * * *"}
+    assert shop.call("POST", "/api/schedules", body, role="admin").status_code == 201
+    shop.app.limits.set("depth/queue/mail", 1)
+    shop.create()
+    for path, given in {
+        "/api/jobs": job,
+        "/api/jobs/create": job,
+        "/api/flows": {"name": "x", "nodes": [{"name": "one", **job}]},
+        "/api/batches": {"name": "x", "jobs": [job]},
+    }.items():
+        answer = shop.call("POST", path, given)
+        assert answer.status_code == 429, (path, answer.text)
+        assert "queue mail is full" in problem(answer, 429, "queue_full")["detail"]
+        assert answer.headers["retry-after"] == "1"
+    # The fires of a schedule are not refused.
+    assert shop.call("POST", "/api/schedules/nightly/trigger").status_code == 201
+
+
 def test_a_lease_is_released(shop: Site) -> None:
     admin: dict[str, Any] = {"tenant": "*", "role": "admin"}
     holder = shop.app.store.register(Worker(new_id(), "w1"), lease=timedelta(hours=1))

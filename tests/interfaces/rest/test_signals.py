@@ -8,6 +8,7 @@ from pydantic import BaseModel
 from tests.interfaces.rest.kit import Site
 
 from tidemill import Context
+from tidemill.rest.signals import QuestionDocument
 
 
 class Decision(BaseModel):
@@ -52,10 +53,12 @@ def test_a_signal_and_an_answer_resume_a_job(shop: Site) -> None:
     (unread,) = shop.get(f"/api/jobs/{id}/signals", role="operator")["items"]
     assert (unread["name"], unread["payload"]) == ("later", 1)
     (question,) = shop.get("/api/questions")["items"]
+    QuestionDocument.model_validate(question)
     assert (question["job"], question["name"], question["to"]) == (id, "Decision", "finance")
     wrong = posted(shop, f"/api/jobs/{id}/answer", {"answer": {"granted": "maybe"}}, status=422)
     assert wrong["code"] == "bad_arguments"
-    posted(shop, f"/api/jobs/{id}/answer", {"answer": {"granted": True}}, status=200)
+    answered = posted(shop, f"/api/jobs/{id}/answer", {"answer": {"granted": True}}, status=200)
+    QuestionDocument.model_validate(answered)
     shop.drain()
     assert shop.get(f"/api/jobs/{id}")["value"] == [{"n": 1}, True]
     ended = posted(shop, f"/api/jobs/{id}/signal", {"name": "go"}, status=409)

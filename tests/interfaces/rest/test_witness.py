@@ -5,18 +5,25 @@ Further tests check that the witness detects leaks.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
-from tests.interfaces.rest.estate import STRANGER, Estate, furnish
+from tests.interfaces.rest.estate import (
+    STRANGER,
+    Estate,
+    add_work,
+    body_of,
+    declare_decision,
+    furnish,
+)
 from tests.interfaces.rest.kit import Site, site
 from tests.interfaces.rest.served import place
 from tests.interfaces.rest.witness import Witness
 
-from tidemill import Context
 from tidemill.rest.api import all_routes
 from tidemill.rest.routes import ApiOperation
 
@@ -24,114 +31,23 @@ OURS = "our-own-tenant"
 
 ROUTES = [act for act in all_routes() if not act.stream]
 
-BODIES: dict[tuple[str, str], Any] = {
-    ("POST", "/api/jobs"): {"task": "send", "args": {"to": "x"}},
-    ("POST", "/api/jobs/create"): {"task": "send", "args": {"to": "x"}},
-    ("POST", "/api/jobs/bulk"): {"action": "retry", "filter": {"task": ["send", "fail"]}},
-    ("POST", "/api/jobs/{id}/reschedule"): {"run_at": "2999-01-01T00:00:00Z"},
-    ("PATCH", "/api/jobs/{id}"): {"priority": 1},
-    ("PATCH", "/api/tasks/{name}"): {"paused": False},
-    ("POST", "/api/schedules/{id}/backfill"): {
-        "start": "2026-01-01T00:00:00Z",
-        "end": "2026-01-01T01:00:00Z",
-    },
-    ("POST", "/api/batches"): {"name": "made-here", "jobs": [{"task": "send", "args": {"to": "x"}}]},
-    ("POST", "/api/definitions"): {"key": "made-here", "task": "send", "args": {"to": "x"}},
-    ("PUT", "/api/definitions/{key}"): {"args": {"to": "x"}},
-    ("PATCH", "/api/definitions/{key}"): {"owner": "x"},
-    ("POST", "/api/schedules"): {
-        "key": "made-here",
-        "task": "send",
-        "trigger": "0 2 * * *",
-        "args": {"to": "x"},
-    },
-    ("PUT", "/api/schedules/{id}"): {"trigger": "0 3 * * *", "args": {"to": "x"}},
-    ("PUT", "/api/worker/config"): {"settings": {"worker_enabled": True}},
-    ("POST", "/api/keys"): {"name": "made-here"},
-    ("POST", "/api/flows"): {
-        "name": "made-here",
-        "nodes": [{"name": "one", "task": "send", "args": {"to": "x"}}],
-    },
-    ("POST", "/api/flows/{id}/skip"): {"node": "first", "result": "nothing"},
-    ("POST", "/api/jobs/{id}/signal"): {"name": "go"},
-    ("POST", "/api/jobs/{id}/signals"): {"name": "go"},
-    ("POST", "/api/jobs/{id}/answer"): {"answer": {"granted": True}},
-    ("POST", "/api/events"): {"name": "made-here"},
-}
-"""Request bodies of the routes that need one."""
-
-
-def body_of(act: ApiOperation, estate: Estate) -> Any:
-    """The body of a request. Bodies for the archive name a job of this estate."""
-    if act.path == "/api/archive/restore":
-        return {"ids": [estate.archived]}
-    if act.path == "/api/archive/erase":
-        return {"ids": [estate.archived], "dry_run": False}
-    return BODIES.get((act.method, act.path))
-
-
-class Decision(BaseModel):
-    """The answer to a question of a job."""
-
-    granted: bool
-
-
-def decide(ctx: Context, about: str) -> bool:
-    answer = ctx.ask(Decision)
-    return answer is not None and answer.granted
-
 
 class Two:
     """A site with the same data for two tenants: ours and a stranger's."""
 
     def __init__(self, shop: Site) -> None:
         self.shop = shop
-        shop.app.task(name="decide")(decide)
+        declare_decision(shop.app)
         self.ours, self.theirs = (furnish(shop.app, tenant) for tenant in (OURS, STRANGER))
         self.ours, self.theirs = self.work()
 
     def work(self) -> tuple[Estate, Estate]:
         """Create jobs of both tenants that succeed, fail and wait for review; return both estates with the ids."""
-        found = []
-        for estate in (self.ours, self.theirs):
-            ids = list(estate.jobs[:2])
-            for task, args in (
-                ("send", {"to": f"{estate.mark}-letter"}),
-                ("fail", {"words": f"{estate.mark}-trouble"}),
-                ("look", {"what": f"{estate.mark}-thing"}),
-                ("send", {"to": f"{estate.mark}-later"}),
-            ):
-                body = {
-                    "delay": 3600 if args.get("to", "").endswith("-later") else 0,
-                    "task": task,
-                    "args": args,
-                    "tags": [f"{estate.mark}-tag"],
-                    "parent_id": estate.jobs[0],
-                }
-                answer = self.ask(estate, "POST", "/api/jobs", body)
-                assert answer.status_code == 201
-                ids.append(answer.json()["id"])
-            flow, batch, asking = self.wait_for_more(estate)
-            found.append(replace(estate, jobs=(*ids, asking), flow=flow, batch=batch))
+        ours, theirs = (
+            add_work(self.shop.app, estate, partial(self.ask, estate)) for estate in (self.ours, self.theirs)
+        )
         self.shop.drain()
-        return found[0], found[1]
-
-    def wait_for_more(self, estate: Estate) -> tuple[str, str, str]:
-        """Create a flow and a batch with failing jobs, and a job with a question; return their ids."""
-        app, trouble = self.shop.app, {"words": f"{estate.mark}-trouble"}
-        nodes = [
-            {"name": "first", "task": "fail", "args": trouble},
-            {"name": "second", "task": "send", "args": {"to": f"{estate.mark}-letter"}, "after": ["first"]},
-            {"name": "third", "task": "look", "args": {"what": f"{estate.mark}-thing"}},
-        ]
-        flow = self.ask(estate, "POST", "/api/flows", {"name": f"{estate.mark}-flow", "nodes": nodes})
-        assert flow.status_code == 201, flow.text
-        with app.tenant(estate.tenant):
-            with app.batch(f"{estate.mark}-batch") as batch:
-                app.bound_task("fail").enqueue(**trouble)
-                app.bound_task("look").enqueue(what=f"{estate.mark}-thing")
-            asking = app.bound_task("decide").enqueue(about=f"{estate.mark}-question")
-        return flow.json()["id"], str(batch.id), str(asking.id)
+        return ours, theirs
 
     def ask(self, who: Estate, method: str, path: str, body: Any = None) -> Any:
         headers = {"authorization": f"Bearer {who.secret}"}
@@ -287,3 +203,32 @@ def test_a_response_to_a_wrong_or_missing_key_must_contain_no_tenant_data(two: T
         witness.hear(authorization, "GET /api/jobs", two.theirs.jobs[0])
         with pytest.raises(AssertionError, match="was told"):
             witness.check()
+
+
+def test_a_reader_of_several_tenants_may_see_the_data_of_each_and_no_more(two: Two) -> None:
+    made = two.shop.app.keys.create("both", roles={OURS: "viewer", "third": "viewer"})
+    witness = Witness(two.shop.app)
+    witness.hear(f"Bearer {made.secret}", "GET /api/jobs", two.ours.jobs[0])
+    witness.check()
+    witness.hear(f"Bearer {made.secret}", "GET /api/jobs", two.theirs.jobs[0])
+    with pytest.raises(AssertionError, match="was told"):
+        witness.check()
+
+
+UNRECORDED = {
+    "test_revoking.py": "two server processes and one key",
+    "test_server.py": "servers without tenants",
+    "test_shutdown.py": "servers in processes of their own",
+    "test_wire.py": "broken requests",
+}
+"""Modules with a client of their own, and why."""
+
+
+def test_every_module_of_this_folder_records_its_responses() -> None:
+    own_client = re.compile(r"http\.client|urllib\.request|TestClient|httpx\.(?:Async)?Client|socket\.create")
+    found = {
+        path.name
+        for path in Path(__file__).parent.glob("test_*.py")
+        if path.name != Path(__file__).name and own_client.search(path.read_text(encoding="utf-8"))
+    }
+    assert found == set(UNRECORDED)

@@ -28,7 +28,8 @@ LONG = 12
 MOST = 1_000
 
 _NAMED = re.compile(r'"(?:id|secret)":\s*"([^"]{8,})"')
-_NOBODY = ""
+Tenants = frozenset[str]
+_NOBODY: Tenants = frozenset()
 _JOB = (
     "id", "value", "output", "correlation_id", "parent_id", "reference", "tags", "metadata", "unique_key",
     "cancel_reason",
@@ -81,32 +82,32 @@ class Witness:
     def leaks(self) -> Iterator[Leak]:
         """Yield every text that a response showed to the wrong tenant."""
         keys = {key.id: key for key in self._keys()}
-        answers: dict[str, list[Heard]] = {}
+        answers: dict[Tenants, list[Heard]] = {}
         for heard in self._heard:
             reader = self._reader(heard, keys)
-            if reader != ALL_TENANTS:
+            if ALL_TENANTS not in reader:
                 answers.setdefault(reader, []).append(heard)
-        owners = {key.tenant for key in keys.values()} | {job.tenant for job in self._jobs(ALL_TENANTS)}
-        owners |= set(answers)
-        if len(owners - {ALL_TENANTS, _NOBODY}) + (_NOBODY in answers) < 2:
+        owners = {job.tenant for job in self._jobs(ALL_TENANTS)}
+        owners = owners.union(*map(_tenants, keys.values()), *answers) - {ALL_TENANTS}
+        if len(owners) + (_NOBODY in answers) < 2:
             return
-        own = {owner: self._own(owner, answers.get(owner, ())) for owner in owners - {ALL_TENANTS, _NOBODY}}
+        # An id in an answer to a reader of several tenants may belong to each of them.
+        own = {owner: self._own(owner, answers.get(frozenset({owner}), ())) for owner in owners}
         for reader, listed in answers.items():
-            for owner, theirs in own.items():
-                if owner != reader:
-                    signs = theirs - own.get(reader, set())
-                    yield from _found(reader, owner, signs, listed)
+            readable = set[str]().union(*(own[tenant] for tenant in reader))
+            for owner in owners - reader:
+                yield from _found(", ".join(sorted(reader)), owner, own[owner] - readable, listed)
 
-    def _reader(self, heard: Heard, keys: Mapping[str, Key]) -> str:
-        """The tenant of the key; the app's own tenant without a key, and ``_NOBODY`` for a wrong key."""
+    def _reader(self, heard: Heard, keys: Mapping[str, Key]) -> Tenants:
+        """The tenants of the key; the app's own tenant without a key, and ``_NOBODY`` for a wrong key."""
         if heard.authorization is None:
-            return client_of(self._app).tenant
+            return frozenset({client_of(self._app).tenant})
         text = heard.authorization.partition(" ")[2].strip()
         parts = read_secret(text)
         key = None if parts is None else keys.get(parts.id)
         if parts is None or key is None or secret_hash(parts.secret) != key.hash:
             return _NOBODY
-        return key.tenant
+        return _tenants(key)
 
     # Ownership
     # --------------------------------------------------------------------------------------------------------
@@ -156,6 +157,11 @@ class Witness:
 
     def _jobs(self, tenant: str) -> list[Any]:
         return list(self._app.store.jobs(JobFilter(tenant), limit=MOST).items)
+
+
+def _tenants(key: Key) -> Tenants:
+    """The tenants in which a key has a role."""
+    return frozenset({key.tenant, *(tenant for tenant, _ in key.access.roles)})
 
 
 def _texts(value: Any) -> Iterator[str]:

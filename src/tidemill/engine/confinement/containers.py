@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -22,6 +23,9 @@ LABEL = "tidemill.runner"
 """Label of our containers: the machine and the process id of their runner, with its start time."""
 
 _ANSWER = 20.0  # seconds for an answer of the runtime
+_TRIAL = 60.0  # seconds for a container that only starts Python
+_LAST = 300  # characters of an error
+_VERSION = "import tidemill; print(tidemill.__version__)"
 
 
 def runtime_of(given: Container) -> str:
@@ -61,16 +65,38 @@ def _look(name: str) -> tuple[str, str | None]:
     return path, None
 
 
-def _run(runtime: str, words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def _run(runtime: str, words: Sequence[str], seconds: float = _ANSWER) -> subprocess.CompletedProcess[str]:
     return subprocess.run(  # noqa: S603  (the runtime that the worker's owner installed)
         [runtime, *words],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         errors="replace",
-        timeout=_ANSWER,
+        timeout=seconds,
         check=False,
     )
+
+
+@lru_cache(maxsize=64)
+def container_problem(given: Container) -> str | None:
+    """Run a container of the image once; return why jobs cannot run in it here, or None."""
+    runtime = working_runtime(given.runtime)
+    if runtime is None:
+        return missing_runtime(given.runtime)
+    name = new_name()
+    command = run_command(given, runtime, name, {})[1:]
+    try:
+        done = _run(runtime, [*command, given.python, "-c", _VERSION], _TRIAL)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        remove(runtime, [name])
+        return f"the trial of a container of the image {given.image} failed: {error}"
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"it ended with code {done.returncode}"]
+        return f"a container of the image {given.image} cannot run: {lines[-1][-_LAST:]}"
+    there, here = done.stdout.strip(), sys.modules["tidemill"].__version__
+    if there != here:
+        return f"the image {given.image} has Tidemill {there[:40]}, and this worker has {here}"
+    return None
 
 
 def new_name() -> str:

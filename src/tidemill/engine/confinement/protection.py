@@ -47,8 +47,7 @@ def missing_protection(given: Confinement | None) -> str | None:
         case Sandbox():
             return sandbox_problem()
         case Container():
-            runtime = containers.working_runtime(given.runtime)
-            return None if runtime is not None else containers.missing_runtime(given.runtime)
+            return containers.container_problem(given)
         case _:
             return None
 

@@ -10,8 +10,9 @@ the fields of a body that the route accepts in every second case, so that reques
 begins with new stores, and a route that changes objects gets new ones after every 100 requests. The client leaves an
 event stream after its first events.
 
-Hypothesis repeats no request and ends early if a route has no more of them, which the table at the end says.
-``--processes`` processes share the routes. ``--minutes`` ends the run early; routes that were not reached are listed.
+Hypothesis ends early if a route has no more requests, which the table at the end says. ``--step`` lets all routes
+advance together, and ``--processes`` processes share them. ``--minutes`` ends the run early; routes that were not
+reached are listed.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Answers:
     statuses: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     problems: dict[str, str] = field(default_factory=dict)  #: by their first line
-    complete: bool = False  #: whether no more requests were wanted or exist
+    exhausted: bool = False  #: whether there are no more requests
 
     def add(self, store: str, response: schemathesis.Response) -> None:
         """Count the response of one store."""
@@ -102,7 +103,7 @@ class Answers:
             "statuses": dict(sorted(self.statuses.items())),
             "seconds": round(self.seconds, 1),
             "problems": self.problems,
-            "complete": self.complete,
+            "exhausted": self.exhausted,
         }
 
 
@@ -121,30 +122,31 @@ class Examination:
         route: ApiOperation,
         stores: Mapping[str, Callable[[], contextlib.AbstractContextManager[Target]]],
         *,
-        examples: int,
         seed: int,
         until: float | None = None,
     ) -> None:
         self._route, self._stores = route, stores
-        self._examples, self._seed, self._until = examples, seed, until
+        self._seed, self._until = seed, until
         self._targets: dict[str, Target] = {}
         self._open = contextlib.ExitStack()
         self._excluded: list[Any] = [check for check in CHECKS.get_all() if check.__name__ in SENDING_CHECKS]
         self.answers = Answers(f"{route.method} {route.path}")
 
-    def run(self) -> Answers:
-        """Send the requests. Raise ``OutOfTime`` at the end of the run."""
+    def run(self, examples: int) -> Answers:
+        """Send requests until there were so many. Raise ``OutOfTime`` at the end of the run."""
         operation = schema()[self._route.path][self._route.method]
         began = time.monotonic()
         try:
             with self._open:
                 self._renew()
-                self._send_all(operation, [HypothesisTestMode.EXAMPLES, HypothesisTestMode.COVERAGE], 1)
-                if (rest := self._examples - self.answers.requests) > 0:
+                if not self.answers.requests:
+                    self._send_all(operation, [HypothesisTestMode.EXAMPLES, HypothesisTestMode.COVERAGE], 1)
+                if (rest := examples - self.answers.requests) > 0:
                     self._send_all(operation, [HypothesisTestMode.FUZZING], rest)
-            self.answers.complete = True
+            self._seed += 1
+            self.answers.exhausted = self.answers.requests < examples
         finally:
-            self.answers.seconds = time.monotonic() - began
+            self.answers.seconds += time.monotonic() - began
         return self.answers
 
     def _renew(self) -> None:
@@ -253,20 +255,24 @@ def examine(
     stores: Sequence[str],
     *,
     examples: int,
+    step: int | None = None,
     seed: int = 1,
     until: float | None = None,
 ) -> Iterator[Answers]:
-    """Send requests to each of the routes, and yield its responses."""
+    """Send requests to each of the routes, and yield its responses so far after each step."""
     os.environ.setdefault(*HOOK)
     with contextlib.ExitStack() as around:
         opened = {store: around.enter_context(new_targets(store)) for store in stores}
-        for route in chosen:
-            examination = Examination(route, opened, examples=examples, seed=seed, until=until)
-            try:
-                yield examination.run()
-            except OutOfTime:
-                yield examination.answers
-                return
+        examinations = [Examination(route, opened, seed=seed, until=until) for route in chosen]
+        for most in range(step or examples, examples + 1, step or examples):
+            for examination in examinations:
+                if examination.answers.exhausted or examination.answers.requests >= most:
+                    continue
+                try:
+                    yield examination.run(most)
+                except OutOfTime:
+                    yield examination.answers
+                    return
 
 
 def table(found: Sequence[Mapping[str, Any]], chosen: Sequence[ApiOperation], examples: int) -> str:
@@ -278,7 +284,7 @@ def table(found: Sequence[Mapping[str, Any]], chosen: Sequence[ApiOperation], ex
         line = f"{row['route']:<{width}}  {row['requests']:>8,}  {row['distinct']:>8,}  {row['seconds']:>7.1f}  {statuses}"
         if row["requests"] < examples:
             line += (
-                f"  (fewer than {examples:,}: {'there are no more' if row['complete'] else 'out of time'})"
+                f"  (fewer than {examples:,}: {'there are no more' if row['exhausted'] else 'out of time'})"
             )
         lines.append(line)
     reached = {row["route"] for row in found}
@@ -300,7 +306,12 @@ def _part(given: argparse.Namespace) -> int:
     until = None if given.minutes is None else time.monotonic() + given.minutes * 60
     chosen = routes(given.only)[part - 1 :: of]
     for answers in examine(
-        chosen, given.store.split(","), examples=given.examples, seed=given.seed, until=until
+        chosen,
+        given.store.split(","),
+        examples=given.examples,
+        step=given.step,
+        seed=given.seed,
+        until=until,
     ):
         row = answers.data()
         print(json.dumps(row), flush=True)
@@ -313,6 +324,7 @@ def main() -> int:
     )
     parser.add_argument("--examples", type=int, default=100, help="requests to each route")
     parser.add_argument("--store", default="memory", help="memory, sqlite, postgres; several with commas")
+    parser.add_argument("--step", type=int, help="let all routes advance by so many requests  [default: all]")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only", default="", metavar="REGEX", help="only routes such as 'POST /api/jobs$'")
@@ -329,7 +341,8 @@ def main() -> int:
             words = [*command, "--part", f"{number}/{given.processes}"]
             running.append(subprocess.Popen(words, stdout=file.open("w")))
         codes = [process.wait() for process in running]
-        found = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    found = list({row["route"]: row for row in lines}.values())
     for row in found:
         for title, text in row["problems"].items():
             print(f"\n== {row['route']}: {title}\n{text}")

@@ -156,7 +156,7 @@ def test_each_task_has_its_own_image(podman: RealRuntime) -> None:
     assert marks == {"first": "first", "second": "second"}
 
 
-def test_a_worker_runs_jobs_in_containers_and_goes_on_after_each(
+def test_a_worker_runs_jobs_in_containers_and_continues_after_each(
     podman: RealRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = new_file(tmp_path)

@@ -133,7 +133,7 @@ class Examination:
         self.answers = Answers(f"{route.method} {route.path}")
 
     def run(self, examples: int) -> Answers:
-        """Send requests until there were so many. Raise ``OutOfTime`` at the end of the run."""
+        """Send requests up to this number in total. Raise ``OutOfTime`` at the end of the run."""
         operation = schema()[self._route.path][self._route.method]
         began = time.monotonic()
         try:

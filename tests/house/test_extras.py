@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 IMPORTED_AS = {
     "httptools": "uvicorn.protocols.http.httptools_impl",
+    "nats_py": "nats",
     "opentelemetry_api": "opentelemetry.trace",
     "opentelemetry_instrumentation": "opentelemetry.instrumentation",
 }

@@ -65,6 +65,7 @@ ENVIRONMENT = {
     "TIDEMILL_OIDC_TENANT_CLAIM": "claim with the tenant or tenants of a user",
     "TIDEMILL_OIDC_AUDIENCE": "audience of access tokens for the HTTP API; by default the client id",
     "TIDEMILL_OIDC_REDIRECT_URI": "address that the provider sends users back to; by default derived from the request",
+    "TIDEMILL_WIRE": "address of the broker between hubs and hands; see [hubs](../howto/hubs.md)",
     "TIDEMILL_STORE_FILE": "file that contains the value of `TIDEMILL_STORE`",
     "TIDEMILL_WORKER_THREADS": "the option `--threads` of `tidemill worker`; options of other commands have such a variable, too",
 }

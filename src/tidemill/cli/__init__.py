@@ -26,6 +26,8 @@ SECTIONS = {
         "demo": "Run sample tasks and schedules with the dashboard.",
         "up": "Run an app: schema, workers, schedules, dashboard, HTTP API.",
         "worker": "Run jobs: a supervisor with runner processes.",
+        "hub": "Serve workers that do not reach the database.",
+        "hand": "Run jobs through a hub, without the database.",
         "serve": "Serve the dashboard and the HTTP API.",
         "tick": "Run due jobs for a limited time, then exit.",
         "mcp": "Serve tools for AI assistants over stdin and stdout.",

@@ -80,7 +80,7 @@ def trimmed(asks: Sequence[Ask], limit: int) -> list[Ask]:
 
 
 def remaining(asks: Sequence[Ask], claims: Sequence[Claim]) -> list[Ask]:
-    """What these workers still want after these claims."""
+    """The asks without the jobs of these claims."""
     got = Counter(claim.worker for claim in claims)
     return [ask._replace(limit=ask.limit - got[ask.worker]) for ask in asks if ask.limit > got[ask.worker]]
 

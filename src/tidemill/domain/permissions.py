@@ -50,6 +50,7 @@ ACTS: Mapping[str, Act] = {
     "jobs.change": Act("change the queue, priority or time of jobs", _OPERATOR),
     "jobs.review": Act("approve, reject and answer jobs", _OPERATOR),
     "jobs.signal": Act("send signals to jobs", _OPERATOR),
+    "jobs.work": Act("run jobs through a hub", _ADMIN),
     "jobs.delete": Act("delete ended jobs", _ADMIN, second=_SUPER),
     "jobs.restore": Act("restore an archived job", _ADMIN),
     "jobs.erase": Act("erase a job everywhere", _ADMIN, second=_SUPER),

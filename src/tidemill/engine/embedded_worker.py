@@ -36,11 +36,12 @@ from tidemill.engine.duties.removal import MEMORY_RETENTION
 from tidemill.engine.duties.settle import Settle
 from tidemill.engine.duty import Done, Duties, Duty
 from tidemill.engine.exchange.planner import RunnerStats
+from tidemill.engine.exchange.sources import Claimer
 from tidemill.engine.heartbeat import HeartbeatThread
 from tidemill.engine.listener import WakeupListener
 from tidemill.engine.node import host_name, machine_name, process_name, release_here
 from tidemill.engine.runner.code_check import CodeCheck
-from tidemill.engine.runner.runner import Runner
+from tidemill.engine.runner.runner import ClaimerFactory, Runner
 from tidemill.engine.runner.watchdog import Fence
 from tidemill.engine.suspension import LEASE_LOST
 from tidemill.engine.worker_settings import WorkerSettings, fitted
@@ -65,6 +66,8 @@ class Tick(NamedTuple):
 
 class EmbeddedWorker:
     """Runs an app's jobs in this process, from ``start`` (or entering a ``with`` block) to ``stop``."""
+
+    _make_claimer: ClaimerFactory = Claimer
 
     def __init__(
         self,
@@ -238,9 +241,12 @@ class EmbeddedWorker:
             return stored_policy(DEFAULT_POLICY, details)
         return self._registry.get(claim.task).policy(details)
 
+    def _new_worker_id(self) -> UUID:
+        return new_id()
+
     def _begin(self, heart: HeartbeatThread, listener: WakeupListener | None) -> Runner:
         """Register as a new worker and start a runner for it."""
-        me = new_id()
+        me = self._new_worker_id()
         settings = self._settings
         host = host_name()
         confirmed = heart.add(
@@ -272,6 +278,7 @@ class EmbeddedWorker:
             app_path=self._app_path,
             fence=fence,
             store_name=self._store_name,
+            make_claimer=self._make_claimer,
         )
         try:
             runner.start()

@@ -55,6 +55,9 @@ from tidemill.tasks.registry import Registry
 
 _log = logging.getLogger("tidemill.engine")
 
+ClaimerFactory = Callable[[Store, Clock, UUID, tuple[str, ...] | None, Planner], Claimer]
+"""Creates the claimer of a runner."""
+
 LAST_WORD = 2.0
 """Seconds a job has to stop when the whole worker stops, after the grace period."""
 
@@ -78,6 +81,7 @@ class Runner:
         on_stuck: Callable[[str], None] | None = None,
         fence: Fence | None = None,
         store_name: str | None = None,
+        make_claimer: ClaimerFactory = Claimer,
     ) -> None:
         self.connections, self.store_name, self._hooks = connections, store_name, hooks
         self._noted: set[tuple[int, int]] = set()  # failures that are in the job's log and not written yet
@@ -117,7 +121,7 @@ class Runner:
         self._kinds = kinds_of(registry, settings, processes=self._alone.is_open)
         planner = Planner(self._kinds, settings.buffer.total_seconds(), settings.batch)
         self._quarantine = Quarantine(planner, self._begin_here, self.wake)
-        self._claimer = Claimer(store, clock, worker, settings.queues, planner)
+        self._claimer = make_claimer(store, clock, worker, settings.queues, planner)
         self.permits = Permits(store, clock, lambda: self.rules, self.lose)
         self._breakers = BreakerReports(store, lambda: self.rules, lambda: self._news.wake({"change"}))
         self._exchange = Exchange(

@@ -1,0 +1,1 @@
+"""Hands: workers without a connection to the database."""

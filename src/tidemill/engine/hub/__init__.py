@@ -1,0 +1,1 @@
+"""Hubs: servers of the verbs that hands need."""

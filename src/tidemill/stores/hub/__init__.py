@@ -1,0 +1,1 @@
+"""The store of a hand, whose verbs a hub performs."""

@@ -21,7 +21,7 @@ from tests.faults.kit import clock
 
 from tidemill import ArchivePolicy, each
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.states import ENDED
+from tidemill.domain.states import ENDED, LIVE
 from tidemill.errors import IllegalTransition, JobNotFound, StoreError, TidemillError
 from tidemill.ids import new_id
 from tidemill.tasks.ambient import tenant_scope
@@ -203,6 +203,14 @@ class FlowLoad:
             self._try(self._send_one)
         for tenant in TENANTS:
             self._try(partial(self._close_batches, tenant))
+            self._try(partial(self._open_gates, tenant))
+
+    def _open_gates(self, tenant: str) -> None:
+        """Signal jobs whose start was accepted, although its answer was lost: this load does not know them."""
+        for job in self._app.jobs.list(status=sorted(LIVE), task=["f.gate", "f.durable"], tenant=tenant, limit=500).items:
+            if not self.sent.get(job.id):
+                with suppress(IllegalTransition):  # it has ended
+                    self._app.signals.send(job.id, "go", 1, key="k0", tenant=tenant)
 
     def _close_batches(self, tenant: str) -> None:
         """Cancel batches whose producer lost the store before it could close them: they stay open until then."""

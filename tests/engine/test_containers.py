@@ -132,10 +132,13 @@ def test_a_container_that_ignores_signals_ends_with_its_timeout(
     assert podman.running() == []
 
 
-def test_a_job_in_a_container_has_the_limits_of_its_task(podman: RealRuntime) -> None:
+def test_a_job_in_a_container_has_the_limits_of_its_task(
+    podman: RealRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if not podman.has_limits:
         pytest.skip("service missing: podman: it has no control groups here, which limits need")
     given = podman.container(memory="192M", cpus=0.5, processes=40)
+    monkeypatch.chdir(tmp_path)
     with open_lane(1, APP) as lane:
         limits = lane.result("control_groups", confinement=given)
         assert {limits["memory.max"], limits["memory/memory.limit_in_bytes"]} & {str(192 * 1024**2)}
@@ -145,6 +148,7 @@ def test_a_job_in_a_container_has_the_limits_of_its_task(podman: RealRuntime) ->
         bomb = lane.run("memory_bomb", confinement=given).outcome
         assert isinstance(bomb, Crashed)
         assert lane.result("add", confinement=given, one=1, other=2) == 3
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_each_task_has_its_own_image(podman: RealRuntime) -> None:

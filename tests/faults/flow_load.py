@@ -207,7 +207,9 @@ class FlowLoad:
 
     def _open_gates(self, tenant: str) -> None:
         """Signal jobs whose start was accepted, although its answer was lost: this load does not know them."""
-        for job in self._app.jobs.list(status=sorted(LIVE), task=["f.gate", "f.durable"], tenant=tenant, limit=500).items:
+        for job in self._app.jobs.list(
+            status=sorted(LIVE), task=["f.gate", "f.durable"], tenant=tenant, limit=500
+        ).items:
             if not self.sent.get(job.id):
                 with suppress(IllegalTransition):  # it has ended
                     self._app.signals.send(job.id, "go", 1, key="k0", tenant=tenant)

@@ -166,15 +166,22 @@ def _container(given: Container, words: Sequence[str], wire: socket.socket) -> L
         "--detached",
         *words,
     ]
-    process = subprocess.Popen(  # noqa: S603  (the runtime that the worker's owner installed)
-        command, stdin=wire.fileno(), stdout=wire.fileno(), stderr=subprocess.PIPE, start_new_session=True
-    )
+    # Podman's monitor writes a file named oom into its working directory when a container exceeds its memory.
+    folder = tempfile.mkdtemp(prefix="tidemill-container-")
+    number = wire.fileno()
+    try:
+        process = subprocess.Popen(  # noqa: S603  (the runtime that the worker's owner installed)
+            command, stdin=number, stdout=number, stderr=subprocess.PIPE, start_new_session=True, cwd=folder
+        )
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     assert process.stderr is not None
     errors = os.dup(process.stderr.fileno())
     process.stderr.close()
     passing = threading.Thread(target=_pass_on, args=(errors,), name=f"tidemill-{name}", daemon=True)
     passing.start()
-    return Launch(process, stop=lambda: containers.remove(runtime, [name]), relay=passing)
+    return Launch(process, folders=[folder], stop=lambda: containers.remove(runtime, [name]), relay=passing)
 
 
 def _pass_on(source: int) -> None:

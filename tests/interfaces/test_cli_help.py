@@ -87,6 +87,33 @@ def test_a_misspelt_command_gets_a_suggestion(typed: str, meant: str) -> None:
     assert f"No such command '{typed}'. Did you mean '{meant}'?" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("jobs lst", "'list'"),
+        ("schedules preveiw", "'preview'"),
+        ("queues puase", "'pause'"),
+        ("enqueue", "'queues' or 'jobs enqueue'"),
+        ("backfill", "'schedules backfill'"),
+    ],
+)
+def test_a_misspelt_verb_and_a_verb_without_its_group_get_a_suggestion(typed: str, meant: str) -> None:
+    done = call(*typed.split())
+    assert done.exit_code == 2
+    assert f"Did you mean {meant}?" in done.stderr
+
+
+def test_a_misspelt_option_or_report_gets_a_suggestion(shop: Shop) -> None:
+    assert re.search("Did you mean.*'--status'", call("jobs", "list", "--statu", "failed").stderr)
+    done = shop.run("stats", "throughputt")
+    assert done.exit_code == 2
+    assert "there is no report 'throughputt'; did you mean 'throughput'?" in done.stderr
+
+
+def test_an_unrelated_verb_lists_those_of_the_group() -> None:
+    assert "has list, pause, resume" in call("queues", "zzzzzz").stderr
+
+
 def test_an_unrelated_word_gets_no_suggestion() -> None:
     assert "Did you mean" not in call("zzz").stderr
 
@@ -102,16 +129,38 @@ def test_an_app_is_an_argument_an_option_or_an_environment_variable(shop: Shop) 
         (("tick", shop.where), {"TIDEMILL_APP": "other:app"}),
         (("tick", shop.where, "--app", shop.where), {}),
         (("tasks", "check", "--app", shop.where), {}),
+        (("jobs", "list", shop.where), {}),
+        (("jobs", "list", "--app", shop.where), {}),
+        (("jobs", "list", shop.where, "--status", "failed"), {"TIDEMILL_APP": "other:app"}),
+        (("jobs", "list", shop.where), {"TIDEMILL_STORE": "sqlite:////nowhere/jobs.db"}),
+        (("top", "--once", shop.where), {}),
+        (("queues", "list", shop.where, "--app", shop.where), {}),
     ):
         sys.modules.pop(shop.name, None)
         done = call(*words, env=env)
         assert done.exit_code == 0, (words, done.output)
 
 
-def test_two_different_apps_are_rejected(shop: Shop) -> None:
-    done = call("tick", shop.where, "--app", "other:app")
+@pytest.mark.parametrize("words", [("tick",), ("jobs", "list"), ("top", "--once")])
+def test_two_different_apps_are_rejected(shop: Shop, words: tuple[str, ...]) -> None:
+    done = call(*words, shop.where, "--app", "other:app")
     assert done.exit_code == 2
     assert "two apps were given" in done.stderr
+
+
+def test_an_app_and_a_store_are_rejected_together(shop: Shop) -> None:
+    done = call("jobs", "list", shop.where, "--store", shop.url)
+    assert done.exit_code == 2
+    assert "give --app or --store, not both" in done.stderr
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_command_without_arguments_of_its_own_takes_the_app_as_an_argument(name: str) -> None:
+    command = EVERY[name]
+    options = {param.name for param in command.params if isinstance(param, click.Option)}
+    arguments = [param.name for param in command.params if isinstance(param, click.Argument)]
+    if not isinstance(command, click.Group) and options & {"app_name", "named"}:
+        assert arguments, name
 
 
 @pytest.mark.parametrize("name", ["worker", "up", "serve", "tick", "tasks check"])
@@ -133,7 +182,8 @@ def test_a_command_without_a_store_says_how_to_pass_one() -> None:
 
 
 def completed(shop: Shop, *words: str) -> list[str]:
-    """The completions that a shell offers for the last word."""
+    """The completions that a shell offers for the last word; each shell starts a new process."""
+    sys.modules.pop(shop.name, None)
     offered = ShellComplete(commands, {}, "tidemill", "_TIDEMILL_COMPLETE")
     return [item.value for item in offered.get_completions(list(words[:-1]), words[-1])]
 

@@ -159,7 +159,7 @@ def test_tenants_are_listed_with_their_counts_settings_and_pauses(shop: Shop) ->
     shop.drain()
     enqueued(shop, "send", "to=ann", "--tenant", "acme")
     shop.run("tenants", "set", "hooli", "--weight", "2", "--max-priority", "5")
-    shop.run("tenants", "pause", "initech")
+    shop.run("tenants", "pause", "initech", "--new")
     blank = {"pending": 0, "ended": 0, "failed": 0, "weight": 1, "max_priority": None, "paused": False}
     assert shop.json("tenants", "list") == [
         {**blank, "tenant": "acme", "pending": 1, "ended": 1, "failed": 1},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from datetime import timedelta
 from pathlib import Path
 from uuid import UUID
@@ -12,7 +13,7 @@ import pytest
 from tests.interfaces.cli_kit import Shop, call, make_shop, terminal
 
 from tidemill.domain.cluster import Worker, WorkerState, holder_data
-from tidemill.domain.job import Progress, ProgressReport
+from tidemill.domain.job import NewJob, Progress, ProgressReport
 from tidemill.domain.lanes import ClaimRequest, Watermarks
 from tidemill.ids import new_id
 
@@ -149,8 +150,60 @@ def test_pause_and_resume_need_queue_names_or_all(shop: Shop, verb: str, which: 
     )
 
 
-def test_pausing_an_unknown_task_is_rejected(shop: Shop) -> None:
-    assert shop.run("tasks", "pause", "sned").exit_code == 2
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+@pytest.mark.parametrize(
+    ("group", "typed", "hint"),
+    [
+        ("queues", "mial", "no task, worker or job uses queue 'mial'; did you mean 'mail'?"),
+        ("tasks", "sned", "no task is named 'sned'; did you mean 'send'?"),
+        ("tenants", "acmee", "no job, pause or setting uses tenant 'acmee'; did you mean 'acme'?"),
+    ],
+)
+def test_an_unknown_name_is_rejected_with_a_suggestion(
+    shop: Shop, verb: str, group: str, typed: str, hint: str
+) -> None:
+    shop.run("jobs", "enqueue", "send", "to=ann", "--tenant", "acme")
+    for store in (("--app", shop.where), ("--store", shop.url)):
+        sys.modules.pop(shop.name, None)
+        done = call(group, verb, typed, *store)
+        assert (done.exit_code, done.stderr) == (2, f"tidemill: {hint}\n")
+    assert shop.run(group, "pause", "zzz").exit_code == 2
+    assert shop.run(group, "pause", "zzz", "--new").exit_code == 0
+    assert shop.run(group, "resume", "zzz").stdout == f"{group[:-1]} zzz is resumed\n"
+
+
+def test_a_task_whose_jobs_wait_can_be_paused_even_if_the_app_no_longer_declares_it(shop: Shop) -> None:
+    with shop.app() as app:
+        app.store.enqueue([NewJob(new_id(), "renamed")])
+    assert shop.run("tasks", "pause", "renamed").stdout == "task renamed is paused; running jobs continue\n"
+
+
+def test_an_action_on_the_jobs_of_an_unknown_task_or_queue_is_rejected(shop: Shop) -> None:
+    shop.run("jobs", "enqueue", "send", "to=ann")
+    for words in (("cancel", "--task", "sned"), ("delete", "--queue", "mial"), ("retry", "--task", "sned")):
+        done = shop.run("jobs", *words, "--yes")
+        assert done.exit_code == 2
+        assert "did you mean" in done.stderr
+    assert shop.json("jobs", "count")["counts"] == {"pending": 1}
+
+
+def test_a_list_of_an_unknown_task_or_queue_names_the_problem(shop: Shop) -> None:
+    shop.run("jobs", "enqueue", "send", "to=ann")
+    shown = shop.run("jobs", "list", "--task", "sned")
+    assert (shown.exit_code, shown.stdout) == (0, "no task is named 'sned'; did you mean 'send'?\n")
+    assert "did you mean 'mail'?" in shop.run("jobs", "count", "--queue", "mial").stdout
+    assert shop.run("jobs", "list", "--task", "look").stdout.startswith("no live jobs")
+    assert shop.json("jobs", "list", "--task", "sned")["items"] == []
+
+
+def test_a_new_queue_with_a_similar_name_is_probably_a_typing_error(shop: Shop) -> None:
+    done = shop.run("jobs", "enqueue", "send", "to=ann", "--queue", "mial")
+    assert done.exit_code == 2
+    assert "did you mean 'mail'? --new allows a new queue" in done.stderr
+    id = shop.run("jobs", "enqueue", "send", "to=ann", "--queue", "slow").stdout.strip()
+    assert shop.run("jobs", "change", id, "--to-queue", "mial").exit_code == 2
+    assert shop.run("jobs", "change", id, "--to-queue", "mial", "--new").exit_code == 0
+    assert shop.json("jobs", "show", id)["queue"] == "mial"
 
 
 def test_queues_are_listed_with_pending_jobs_and_the_oldest(shop: Shop) -> None:
@@ -275,10 +328,3 @@ def test_an_empty_store_is_reported_as_empty(
     assert "no" in done.stdout
     printed = call(*words, "--store", url, "--json", env=env)
     assert json.loads(printed.stdout) is not None
-
-
-def test_pausing_an_unknown_queue_is_rejected_with_a_suggestion(shop: Shop) -> None:
-    done = shop.run("queues", "pause", "mial")
-    assert done.exit_code == 2
-    assert "no task, worker or job uses queue 'mial'; did you mean 'mail'?" in done.stderr
-    assert shop.run("queues", "pause", "mial", "--new").exit_code == 0

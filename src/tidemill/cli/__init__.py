@@ -83,8 +83,10 @@ class Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
+        from tidemill.cli.app_argument import accept_app
+
         command: click.Command = getattr(importlib.import_module(f"{__name__}.{cmd_name}"), cmd_name)
-        return command
+        return accept_app(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         there = self.list_commands(ctx)
@@ -96,10 +98,21 @@ class Lazy(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         there = self.list_commands(ctx)
-        close = difflib.get_close_matches(args[0], there, n=1)
-        if close and args[0] not in there and not ctx.resilient_parsing:
-            ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
+        if args[0] not in there and not args[0].startswith("-") and not ctx.resilient_parsing:
+            near = [*difflib.get_close_matches(args[0], there, n=1), *self._groups_with(ctx, args[0])]
+            if near:
+                ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(map(repr, near[:4]))}?")
         return super().resolve_command(ctx, args)
+
+    def _groups_with(self, ctx: click.Context, verb: str) -> list[str]:
+        """Return the commands of groups that have this verb, such as ``jobs retry``."""
+        groups = []
+        for name in self.list_commands(ctx):
+            with contextlib.suppress(ImportError):  # a command that needs an extra
+                command = self.get_command(ctx, name)
+                if isinstance(command, click.Group) and verb in command.commands:
+                    groups.append(f"{name} {verb}")
+        return groups
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any

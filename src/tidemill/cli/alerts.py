@@ -14,7 +14,9 @@ from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import duration
 from tidemill.cli.screen import Column, age, print_json, print_lines, print_table
+from tidemill.cli.short_ids import by_short_id
 from tidemill.client.documents import alert_document
+from tidemill.client.jobs.api import SHOWN
 from tidemill.client.notifications import Alerts
 from tidemill.client.stats.api import StatsApi
 from tidemill.client.stats.reports import document
@@ -78,11 +80,11 @@ def history(context: CommandContext, limit: int) -> None:
 def acknowledge(context: CommandContext, id: str) -> None:
     """Note that you look after an open alert.
 
-    The first characters of its id are enough.
+    The first or last characters of its id are enough.
     """
     api = Alerts(context.client)
-    matches = [alert for alert in api.list(limit=1000) if str(alert.id).startswith(id)]
-    alert = api.acknowledge(matches[0].id if len(matches) == 1 else id)
+    open_alert = by_short_id(id, api.list(limit=1000), lambda alert: alert.id, "alerts")
+    alert = api.acknowledge(id if open_alert is None else open_alert.id)
     if context.as_json:
         print_json(alert_document(alert))
     else:
@@ -95,7 +97,7 @@ def _print(context: CommandContext, shown: Sequence[StoredAlert]) -> None:
         return
     now = context.now()
     columns = (
-        Column("id"), Column("severity"), Column("alert"), Column("opened", right=True), Column("recovered", right=True),
+        Column("id", tail=SHOWN), Column("severity"), Column("alert"), Column("opened", right=True), Column("recovered", right=True),
         Column("acknowledged by", optional=True), Column("what", folds=True),
     )  # fmt: skip
     rows = [

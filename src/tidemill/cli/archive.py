@@ -24,7 +24,7 @@ from tidemill.cli.screen import (
 )
 from tidemill.client.archive import BUDGET, MOST, Archive
 from tidemill.client.documents import archived_document
-from tidemill.client.jobs.api import Jobs
+from tidemill.client.jobs.api import SHOWN, Jobs
 from tidemill.client.stats.reports import document
 from tidemill.errors import BadSettings
 
@@ -125,7 +125,7 @@ def search(
         return
     now = context.now()
     columns = (
-        Column("id"), Column("status"), Column("task", flexible=True), Column("queue", flexible=True, optional=True),
+        Column("id", tail=SHOWN), Column("status"), Column("task", flexible=True), Column("queue", flexible=True, optional=True),
         Column("ended", right=True), Column("archived", optional=True, right=True),
         Column("tenant", flexible=True, optional=True), Column("tier", flexible=True, optional=True),
         Column("sound", optional=True),

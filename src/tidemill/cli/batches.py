@@ -7,8 +7,10 @@ import click
 from tidemill.cli.context import CommandContext, ask_first, own_tenant_option, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import Column, age, percent, print_fields, print_json, print_lines, print_table
+from tidemill.cli.short_ids import by_short_id
 from tidemill.client.flows.batches import Batches, BatchRun
 from tidemill.client.flows.documents import batch_document
+from tidemill.client.jobs.api import SHOWN
 from tidemill.domain.graph import FlowState
 from tidemill.errors import FlowNotFound
 from tidemill.tasks.ambient import tenant_scope
@@ -25,14 +27,10 @@ def _find(context: CommandContext, id: str, tenant: str) -> BatchRun:
         try:
             return api.get(id)
         except FlowNotFound:
-            near = [
-                run
-                for run in api.list(limit=1_000, archived=True)
-                if len(id) >= 4 and str(run.id).startswith(id.lower())
-            ]
-            if len(near) == 1:
-                return near[0]
-            raise
+            run = by_short_id(id, api.list(limit=1_000, archived=True), lambda run: run.id, "batches")
+            if run is None:
+                raise
+            return run
 
 
 @batches.command("list")
@@ -65,7 +63,7 @@ def list_batches(
             return
         now = context.now()
         columns = (
-            Column("id"), Column("name", flexible=True), Column("state"), Column("jobs", right=True),
+            Column("id", tail=SHOWN), Column("name", flexible=True), Column("state"), Column("jobs", right=True),
             Column("failed", right=True), Column("done", right=True), Column("age", right=True),
         )  # fmt: skip
         rows = []

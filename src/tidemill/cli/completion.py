@@ -1,54 +1,177 @@
-"""Shell completion of names that the app declares."""
+"""Shell completion of the names in an app and its store."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+import contextlib
+import io
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import click
+from click.core import ParameterSource
+from click.shell_completion import CompletionItem
 
-from tidemill.configuration import value_of
+from tidemill.configuration import store_url, value_of
+from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.states import ENDED, LIVE, JobState
+
+MOST = 60
+"""Maximum number of jobs, flows and log searches that are offered."""
+
+TAIL = 12
+"""Characters at the end of a job's id, as tables show them."""
+
+Complete = Callable[[click.Context, click.Parameter, str], list[Any]]
 
 
-def task_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+def completes(find: Callable[[Any], Iterable[Any]]) -> Complete:
+    """Make a completion from a function that reads names from a command context.
+
+    An app that fails to import, prints, or has a store that does not answer completes nothing: neither a traceback nor
+    other text may appear in the line that the user is typing.
+    """
+
+    def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[Any]:
+        items: list[Any] = []
+        with contextlib.suppress(Exception), _quiet(), _opened(context) as opened:
+            items = list(find(opened)) if opened is not None else []
+        chosen = [item for item in items if _value(item).startswith(incomplete)]
+        return chosen if chosen and isinstance(chosen[0], CompletionItem) else sorted(set(chosen))
+
+    return complete
+
+
+def _value(item: Any) -> str:
+    return str(item.value) if isinstance(item, CompletionItem) else str(item)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        yield
+
+
+@contextlib.contextmanager
+def _opened(context: click.Context) -> Iterator[Any]:
+    """Open the app or store given before the cursor, or by the settings; None if nothing names one."""
+    from tidemill.cli.app_argument import APP
+    from tidemill.cli.context import CommandContext
+
+    params = context.params
+    app = (
+        params.get("app_name") or context.meta.get(APP) or _unparsed_app(context) or value_of("TIDEMILL_APP")
+    )
+    configured = store_url()
+    url = params.get("url") or (None if configured is None else configured.value)
+    if url and context.get_parameter_source("url") is ParameterSource.COMMANDLINE:
+        app = None
+    if not app and not url:
+        yield None
+        return
+    with CommandContext(app, url, as_json=False, store_name=params.get("store_name")) as opened:
+        yield opened
+
+
+def _unparsed_app(context: click.Context) -> str | None:
+    """Return the app argument before an option without its value, at which click stops parsing."""
+    takes_app = any(
+        param.name == "app" and isinstance(param, click.Argument) for param in context.command.params
+    )
+    return context.args[0] if takes_app and context.args else None
+
+
+@completes
+def task_names(opened: Any) -> Iterable[str]:
     """Complete the names of the app's tasks."""
-    return _matching([task.name for task in _declared(context)], incomplete)
+    names: list[str] = opened.registry.names()
+    if names:
+        return names
+    from tidemill.cli.known_names import existing_names
+    from tidemill.domain.records import PauseKind
+
+    return existing_names(opened, PauseKind.TASK)
 
 
-def queue_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the names of the queues that the app's tasks use."""
-    return _matching({task.options.queue for task in _declared(context)}, incomplete)
+@completes
+def queue_names(opened: Any) -> Iterable[str]:
+    """Complete the names of queues that tasks, workers or waiting jobs use."""
+    from tidemill.cli.known_names import existing_names
+    from tidemill.domain.records import PauseKind
+
+    return existing_names(opened, PauseKind.QUEUE)
 
 
-def schedule_keys(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Complete the keys of the schedules in the app's store."""
-    # A store that does not answer must not print into the command line that the user is typing.
-    with suppress(Exception):
-        app = _app(context)
-        if app is not None:
-            return _matching([schedule.key for schedule in app.schedules.list()], incomplete)
-    return []
+@completes
+def tenant_names(opened: Any) -> Iterable[str]:
+    """Complete the names of tenants."""
+    return [state.name for state in opened.control.tenants()]
 
 
-def _matching(names: Any, incomplete: str) -> list[str]:
-    return sorted(name for name in names if name.startswith(incomplete))
+@completes
+def schedule_keys(opened: Any) -> Iterable[str]:
+    """Complete the keys of the schedules in the store."""
+    from tidemill.client.schedules.api import Schedules
+
+    return [schedule.key for schedule in Schedules(opened.client).list(tenant=ALL_TENANTS)]
 
 
-def _declared(context: click.Context) -> list[Any]:
-    """Return the tasks of the app; none if it cannot be imported."""
-    # An app that fails to import must not print a traceback into the command line that the user is typing.
-    with suppress(Exception):
-        app = _app(context)
-        if app is not None:
-            return list(app.registry)
-    return []
+@completes
+def limit_names(opened: Any) -> Iterable[str]:
+    """Complete the names of limits."""
+    return [limit.name for limit in opened.limits.list()]
 
 
-def _app(context: click.Context) -> Any:
-    """Return the app given before the cursor or by TIDEMILL_APP; None if neither names one."""
-    where = context.params.get("app_name") or value_of("TIDEMILL_APP")
-    if not where:
-        return None
-    from tidemill.engine.app_lookup import find_app
+@completes
+def worker_names(opened: Any) -> Iterable[str]:
+    """Complete the names of living workers."""
+    from tidemill.client.stats.loads import is_living
 
-    return find_app(where)
+    now = opened.now()
+    return [worker.name or str(worker.id) for worker in opened.store.workers() if is_living(worker, now)]
+
+
+@completes
+def definition_keys(opened: Any) -> Iterable[str]:
+    """Complete the keys of definitions."""
+    from tidemill.client.schedules.definitions import Definitions
+
+    return [definition.key for definition in Definitions(opened.client).list(tenant=ALL_TENANTS)]
+
+
+def report_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the names of reports."""
+    from tidemill.cli.stats_reports import names
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
+_ENDED_BADLY = ENDED - {JobState.COMPLETED}
+
+_SUITABLE = {
+    "cancel": LIVE,
+    "retry": _ENDED_BADLY,
+    "delete": ENDED,
+    "approve": frozenset({JobState.REVIEW_NEEDED}),
+    "reject": frozenset({JobState.REVIEW_NEEDED}),
+    "rerun": frozenset({JobState.REVIEW_NEEDED}),
+    "reschedule": frozenset({JobState.SCHEDULED, JobState.PENDING}),
+    "run-now": frozenset({JobState.SCHEDULED, JobState.PENDING}),
+    "why": LIVE,
+}
+"""Statuses of the jobs that are offered, by verb; every status for the others."""
+
+
+def job_ids(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
+    """Complete the ids of the newest suitable jobs: the end of an id, as tables show it, or the whole id."""
+    states = _SUITABLE.get(context.info_name or "", frozenset())
+    typed = incomplete.lower()
+
+    def find(opened: Any) -> Iterator[CompletionItem]:
+        for job in opened.store.jobs(JobFilter(ALL_TENANTS, states=states), limit=MOST).items:
+            words = f"{job.state.value} {job.task}"
+            tail = str(job.id)[-TAIL:]
+            value = tail if tail.startswith(typed) else str(job.id)
+            if value.startswith(typed):
+                yield CompletionItem(value, help=words)
+
+    return completes(find)(context, parameter, typed)

@@ -18,6 +18,8 @@ from uuid import UUID
 import click
 from click.core import ParameterSource
 
+from tidemill.cli.app_argument import APP, refuse_two
+from tidemill.cli.completion import tenant_names
 from tidemill.cli.screen import clean
 from tidemill.client.access import acting, os_user
 from tidemill.client.control import Control
@@ -53,6 +55,10 @@ def chosen(app: str | None, url: str | None) -> tuple[str | None, str | None]:
         name: context.get_parameter_source(name) is ParameterSource.COMMANDLINE
         for name in ("app_name", "url")
     }
+    argument: str | None = context.meta.get(APP)
+    if argument:
+        refuse_two(argument, app if typed["app_name"] else None)
+        app, typed["app_name"] = argument, True
     # ``doctor`` can check both.
     if app and url and typed["url"] and context.info_name != "doctor":
         if typed["app_name"]:
@@ -263,10 +269,13 @@ def tenant_option(command: Callable[..., None]) -> Callable[..., None]:
         metavar="NAME",
         default=ALL_TENANTS,
         show_default="all tenants",
+        shell_complete=tenant_names,
         help="Tenant.",
     )(command)
 
 
 def own_tenant_option(command: Callable[..., None]) -> Callable[..., None]:
     """Add ``--tenant`` with the app's own tenant as the default, for keys that are unique per tenant."""
-    return click.option("--tenant", metavar="NAME", show_default="the app's own", help="Tenant.")(command)
+    return click.option(
+        "--tenant", metavar="NAME", show_default="the app's own", shell_complete=tenant_names, help="Tenant."
+    )(command)

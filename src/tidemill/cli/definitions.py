@@ -6,7 +6,7 @@ import json
 
 import click
 
-from tidemill.cli.completion import task_names
+from tidemill.cli.completion import definition_keys, task_names
 from tidemill.cli.context import CommandContext, ask_first, own_tenant_option, tenant_option, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import read_arguments
@@ -62,7 +62,7 @@ def list_definitions(context: CommandContext, task: str | None, deleted: bool, t
 
 
 @definitions.command()
-@click.argument("key")
+@click.argument("key", shell_complete=definition_keys)
 @own_tenant_option
 @with_context
 def show(context: CommandContext, key: str, tenant: str | None) -> None:
@@ -109,7 +109,7 @@ def show(context: CommandContext, key: str, tenant: str | None) -> None:
 
 
 @definitions.command()
-@click.argument("key")
+@click.argument("key", shell_complete=definition_keys)
 @click.argument("pairs", nargs=-1, metavar="[EVENT=CHANNEL[,CHANNEL]]...")
 @own_tenant_option
 @with_context
@@ -130,7 +130,7 @@ def notify(context: CommandContext, key: str, pairs: tuple[str, ...], tenant: st
 
 
 @definitions.command()
-@click.argument("key")
+@click.argument("key", shell_complete=definition_keys)
 @own_tenant_option
 @with_context
 def enable(context: CommandContext, key: str, tenant: str | None) -> None:
@@ -139,7 +139,7 @@ def enable(context: CommandContext, key: str, tenant: str | None) -> None:
 
 
 @definitions.command()
-@click.argument("key")
+@click.argument("key", shell_complete=definition_keys)
 @own_tenant_option
 @with_context
 def disable(context: CommandContext, key: str, tenant: str | None) -> None:
@@ -148,7 +148,7 @@ def disable(context: CommandContext, key: str, tenant: str | None) -> None:
 
 
 @definitions.command()
-@click.argument("key")
+@click.argument("key", shell_complete=definition_keys)
 @click.argument("words", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option("--force", is_flag=True, help="Also while the definition is disabled, or refuses a second job.")
 @own_tenant_option
@@ -176,7 +176,7 @@ def trigger(
 
 
 @definitions.command()
-@click.argument("key")
+@click.argument("key", shell_complete=definition_keys)
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @own_tenant_option
 @with_context

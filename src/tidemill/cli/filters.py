@@ -9,11 +9,21 @@ from typing import Any
 
 import click
 
-from tidemill.cli.completion import queue_names, task_names
+from tidemill.cli.completion import (
+    definition_keys,
+    job_ids,
+    queue_names,
+    schedule_keys,
+    task_names,
+    tenant_names,
+    worker_names,
+)
 from tidemill.cli.context import CommandContext
+from tidemill.cli.known_names import check_known, unknown_name
 from tidemill.cli.parsers import argument, duration, metadata, moment, reference
 from tidemill.cli.parsers import instant as an_instant
 from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.records import PauseKind
 from tidemill.domain.states import ENDED, JobState
 
 Command = Callable[..., None]
@@ -26,21 +36,21 @@ _OPTIONS: dict[str, Option] = {
                            metavar="STATUS", help="Status, such as pending or failed; repeatable."),
     "task": click.option("--task", multiple=True, metavar="NAME", shell_complete=task_names, help="Task; repeatable."),
     "queue": click.option("--queue", multiple=True, metavar="NAME", shell_complete=queue_names, help="Queue; repeatable."),
-    "tenant": click.option("--tenant", metavar="NAME", help="Tenant.  [default: all tenants]"),
+    "tenant": click.option("--tenant", metavar="NAME", shell_complete=tenant_names, help="Tenant.  [default: all tenants]"),
     "tag": click.option("--tag", metavar="TAG", help="Tag."),
     "text": click.option("--text", metavar="TEXT",
                          help="Text in the id, task, tags, arguments or error; case-insensitive."),
     "args": click.option("--arg", "args", type=argument, multiple=True, metavar="NAME=VALUE",
                          help="Value of an argument, such as account=42; repeatable."),
     "error": click.option("--error", metavar="CLASS", help="Class of the error, such as ConnectionError."),
-    "worker": click.option("--worker", metavar="NAME", help="Worker of the last execution; its name or its id."),
+    "worker": click.option("--worker", metavar="NAME", shell_complete=worker_names, help="Worker of the last execution; its name or its id."),
     "took_over": click.option("--took-over", type=duration, metavar="TIME", help="Last execution took longer, such as 5s."),
     "correlation_id": click.option("--correlation-id", metavar="ID", help="Correlation id."),
-    "parent_id": click.option("--parent", "parent_id", metavar="ID", help="Jobs that this job enqueued."),
-    "definition": click.option("--definition", metavar="KEY", help="Jobs of this definition; its key or its id."),
+    "parent_id": click.option("--parent", "parent_id", metavar="ID", shell_complete=job_ids, help="Jobs that this job enqueued."),
+    "definition": click.option("--definition", metavar="KEY", shell_complete=definition_keys, help="Jobs of this definition; its key or its id."),
     "definition_version": click.option("--definition-version", type=click.IntRange(1), metavar="N",
                                        help="Version of --definition."),
-    "schedule": click.option("--schedule", metavar="KEY", help="Jobs of this schedule; its key or its id."),
+    "schedule": click.option("--schedule", metavar="KEY", shell_complete=schedule_keys, help="Jobs of this schedule; its key or its id."),
     "fire_at": click.option("--fire-at", type=an_instant, metavar="INSTANT", help="Time of a fire of --schedule."),
     "flow": click.option("--flow", metavar="ID", help="Jobs of this flow or batch."),
     "reference": click.option("--reference", type=reference, metavar="KIND:ID", help="Reference, such as user:42."),
@@ -78,6 +88,20 @@ class Where:
     def narrows(self) -> bool:
         """Whether there is a condition other than the tenant."""
         return bool(set(self._typed) - {"tenant"})
+
+    def check_names(self, context: CommandContext) -> None:
+        """Raise an error for a task or queue that nothing uses, before an action on the matching jobs."""
+        for kind in (PauseKind.TASK, PauseKind.QUEUE):
+            check_known(context, kind, self._typed.get(kind.value, ()))
+
+    def unknown(self, context: CommandContext) -> str | None:
+        """Return why the filter matches nothing if it names a task or queue that nothing uses."""
+        for kind in (PauseKind.TASK, PauseKind.QUEUE):
+            problem = unknown_name(context, kind, self._typed.get(kind.value, ()))
+            if problem is not None:
+                _, words, close = problem
+                return f"{words}; {close}" if close else words
+        return None
 
     def of(self, context: CommandContext) -> dict[str, Any]:
         """Return the arguments of ``app.jobs``. Ages are converted with the store's time."""

@@ -22,6 +22,7 @@ from tidemill.cli.screen import (
     print_lines,
     print_table,
 )
+from tidemill.cli.short_ids import by_short_id
 from tidemill.client.flows.api import Flows
 from tidemill.client.flows.documents import (
     flow_document,
@@ -30,6 +31,7 @@ from tidemill.client.flows.documents import (
     node_document,
 )
 from tidemill.client.flows.run import FlowRun
+from tidemill.client.jobs.api import SHOWN
 from tidemill.domain.graph import FlowState
 from tidemill.errors import FlowNotFound
 from tidemill.tasks.ambient import tenant_scope
@@ -47,23 +49,16 @@ flows.add_command(check_flows)
 
 
 def find(context: CommandContext, id: str, tenant: str) -> FlowRun:
-    """Return the flow with this id, or with the only id that begins like this."""
+    """Return the flow with this id, or with the only id that begins or ends like this."""
     with tenant_scope(tenant):
         api = Flows(context.client)
         try:
             return api.get(id)
         except FlowNotFound:
-            if len(id) < 4:
+            run = by_short_id(id, api.list(limit=1_000, archived=True), lambda run: run.id, "flows")
+            if run is None:
                 raise
-        near = [run for run in api.list(limit=1_000, archived=True) if str(run.id).startswith(id.lower())]
-        if len(near) != 1:
-            raise FlowNotFound(
-                f"there is no flow {id}"
-                if not near
-                else f"{len(near)} flows begin with {id}; give more of the id",
-                id=id,
-            )
-        return near[0]
+            return run
 
 
 @flows.command("list")
@@ -95,7 +90,7 @@ def list_flows(
             return
         now = context.now()
         columns = (
-            Column("id"), Column("name", flexible=True), Column("key", flexible=True, optional=True),
+            Column("id", tail=SHOWN), Column("name", flexible=True), Column("key", flexible=True, optional=True),
             Column("state"), Column("age", right=True),
         )  # fmt: skip
         rows = [[run.id, run.name, run.key, run.row.state, age(run.created_at, now)] for run in runs]

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import difflib
+
 import click
+
+from tidemill.cli.app_argument import accept_app
 
 
 class InOrder(click.Group):
     """A group that lists its verbs in the order they were added, and never truncates a summary."""
+
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        super().add_command(accept_app(cmd), name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        typed = args[0]
+        if typed not in self.commands and not typed.startswith("-") and not ctx.resilient_parsing:
+            close = difflib.get_close_matches(typed, self.commands, n=1)
+            if close:
+                ctx.fail(f"No such command {typed!r}. Did you mean {close[0]!r}?")
+            ctx.fail(f"No such command {typed!r}. {ctx.command_path} has {', '.join(self.commands)}.")
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

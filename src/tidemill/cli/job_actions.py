@@ -10,9 +10,11 @@ from uuid import UUID
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from tidemill.cli.completion import job_ids, queue_names
 from tidemill.cli.context import CommandContext, ask_first, with_context
 from tidemill.cli.filters import Where, filtered
 from tidemill.cli.job_views import one
+from tidemill.cli.known_names import refuse_similar
 from tidemill.cli.parsers import duration, instant
 from tidemill.cli.screen import clean, console, print_json, print_lines, thousands
 from tidemill.client.jobs.actions import BATCH
@@ -35,7 +37,7 @@ def _yes(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command()
-@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=job_ids)
 @click.option("--reason", metavar="TEXT", help="Reason, stored with the job.")
 @click.option(
     "--children", is_flag=True, help="Also cancel the jobs that these enqueued, recursively; only with ids."
@@ -64,7 +66,7 @@ def cancel(
 
 
 @click.command()
-@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=job_ids)
 @filtered
 @_yes
 @with_context
@@ -77,7 +79,7 @@ def retry(context: CommandContext, ids: tuple[str, ...], where: Where, yes: bool
 
 
 @click.command()
-@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=job_ids)
 @filtered
 @_yes
 @with_context
@@ -87,9 +89,10 @@ def delete(context: CommandContext, ids: tuple[str, ...], where: Where, yes: boo
 
 
 @click.command()
-@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=job_ids)
 @click.option("--priority", type=click.IntRange(-100, 100), help="The new priority; higher runs first.")
-@click.option("--to-queue", metavar="NAME", help="The new queue.")
+@click.option("--to-queue", metavar="NAME", shell_complete=queue_names, help="The new queue.")
+@click.option("--new", is_flag=True, help="Allow a new queue with a similar name.")
 @filtered
 @_yes
 @with_context
@@ -98,6 +101,7 @@ def change(
     ids: tuple[str, ...],
     priority: int | None,
     to_queue: str | None,
+    new: bool,
     where: Where,
     yes: bool,
 ) -> None:
@@ -106,6 +110,8 @@ def change(
         raise click.UsageError(
             "give the new priority with --priority, the new queue with --to-queue, or both"
         )
+    if to_queue is not None and not new:
+        refuse_similar(context, to_queue)
 
     def change_one(job: Job[object]) -> object:
         return job.change(priority=priority, queue=to_queue)
@@ -117,7 +123,7 @@ def change(
 
 
 @click.command("run-now")
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.argument("ids", nargs=-1, required=True, metavar="ID...", shell_complete=job_ids)
 @with_context
 def run_now(context: CommandContext, ids: tuple[str, ...]) -> None:
     """Run scheduled jobs and pending retries now."""
@@ -125,7 +131,7 @@ def run_now(context: CommandContext, ids: tuple[str, ...]) -> None:
 
 
 @click.command()
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.argument("ids", nargs=-1, required=True, metavar="ID...", shell_complete=job_ids)
 @click.option("--at", type=instant, metavar="INSTANT", help="New time, such as 2026-03-01T06:00Z.")
 @click.option("--in", "delay", type=duration, metavar="DURATION", help="New time from now, such as 30m.")
 @with_context
@@ -140,7 +146,7 @@ def reschedule(
 
 
 @click.command()
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.argument("ids", nargs=-1, required=True, metavar="ID...", shell_complete=job_ids)
 @with_context
 def rerun(context: CommandContext, ids: tuple[str, ...]) -> None:
     """Run jobs under review again, with all their attempts."""
@@ -148,7 +154,7 @@ def rerun(context: CommandContext, ids: tuple[str, ...]) -> None:
 
 
 @click.command()
-@click.argument("id")
+@click.argument("id", shell_complete=job_ids)
 @click.option("--comment", metavar="TEXT", help="Comment, stored with the job.")
 @with_context
 def approve(context: CommandContext, id: str, comment: str | None) -> None:
@@ -157,7 +163,7 @@ def approve(context: CommandContext, id: str, comment: str | None) -> None:
 
 
 @click.command()
-@click.argument("id")
+@click.argument("id", shell_complete=job_ids)
 @click.option("--comment", metavar="TEXT", help="Comment, stored with the job.")
 @with_context
 def reject(context: CommandContext, id: str, comment: str | None) -> None:
@@ -222,6 +228,7 @@ def _matching(
     context: CommandContext, verb: str, where: Where, allowed: frozenset[JobState], many: Many, *, yes: bool
 ) -> None:
     """Act on all matching jobs, in batches and oldest first. Jobs created after the start are not affected."""
+    where.check_names(context)
     conditions = where.of(context)
     wanted = frozenset(JobState(name) for name in conditions.pop("status", ()))
     states = (wanted & allowed) if wanted else allowed

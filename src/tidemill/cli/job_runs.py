@@ -12,9 +12,10 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from tidemill.cli.completion import queue_names, task_names
+from tidemill.cli.completion import job_ids, queue_names, task_names, tenant_names
 from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.job_views import one, payload_words
+from tidemill.cli.known_names import refuse_similar
 from tidemill.cli.parsers import duration, instant, json_or_text, metadata, read_arguments, reference
 from tidemill.cli.screen import (
     STYLES,
@@ -43,6 +44,7 @@ from tidemill.domain.unique import Unique
 @click.option("--args", "given", metavar="JSON", help="Arguments as a JSON object; NAME=VALUE overrides.")
 @click.option("--priority", type=int, help="-100 to 100; higher runs first.")
 @click.option("--queue", metavar="NAME", shell_complete=queue_names, help="Queue, instead of the task's own.")
+@click.option("--new", is_flag=True, help="Allow a new queue with a similar name.")
 @click.option(
     "--delay", type=duration, metavar="DURATION", help="Run after this delay, such as 30s, 5m or 1h30m."
 )
@@ -55,7 +57,7 @@ from tidemill.domain.unique import Unique
     metavar="DURATION",
     help="Cancel the job if it has not started after this long.",
 )
-@click.option("--tenant", metavar="NAME", help="Tenant of the job.")
+@click.option("--tenant", metavar="NAME", shell_complete=tenant_names, help="Tenant of the job.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag; repeatable.")
 @click.option(
     "--metadata", "pairs", type=metadata, multiple=True, metavar="KEY=VALUE", help="Metadata; repeatable."
@@ -88,6 +90,7 @@ def enqueue(
     once: bool,
     unique_by: tuple[str, ...],
     wait: bool,
+    new: bool,
     **options: Any,
 ) -> None:
     """Enqueue a job of TASK.
@@ -98,6 +101,8 @@ def enqueue(
     declared = context.registry.get(task)
     arguments = declared.arguments.load(read_arguments(given, words, declared.arguments.schema()))
     chosen = {name: value for name, value in options.items() if value not in (None, ())}
+    if "queue" in chosen and not new:
+        refuse_similar(context, chosen["queue"])
     if pairs:
         chosen["metadata"] = {key: json_or_text(value) for key, value in pairs}
     if once or unique_by:
@@ -120,7 +125,7 @@ def enqueue(
 
 
 @click.command()
-@click.argument("id")
+@click.argument("id", shell_complete=job_ids)
 @with_context
 def watch(context: CommandContext, id: str) -> None:
     """Show the progress of a job until it ends.

@@ -6,6 +6,7 @@ import json
 
 import click
 
+from tidemill.cli.completion import job_ids
 from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.job_views import one
 from tidemill.cli.screen import Column, clean, print_json, print_json_line, print_table
@@ -14,7 +15,7 @@ from tidemill.client.jobs.handle import Job
 
 
 @click.command()
-@click.argument("id")
+@click.argument("id", shell_complete=job_ids)
 @click.argument("name", required=False)
 @click.option("--after", metavar="POSITION", help="Resume after this item, such as 1-300.")
 @with_context

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import click
 
+from tidemill.cli.completion import job_ids
 from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.filters import Where, filtered, tier_option
 from tidemill.cli.screen import (
@@ -80,8 +81,13 @@ def job_rows(jobs: Iterable[JobRow], now: datetime) -> Iterator[list[object]]:
             done,
             f"{job.attempt}/{job.max_attempts}",
             job.tenant,
-            None if job.reason is None else _MODULES.sub("", job.reason),
+            short_reason(job.reason),
         ]
+
+
+def short_reason(reason: str | None) -> str | None:
+    """Return a reason with the class of the error without its module."""
+    return None if reason is None else _MODULES.sub("", reason)
 
 
 @click.command("list")
@@ -107,11 +113,10 @@ def list_jobs(
     if context.as_json:
         print_json({"items": [documents.job_document(job, now) for job in rows], "next": page.next})
         return
-    print_table(
-        COLUMNS,
-        job_rows(rows, now),
-        empty="no jobs" if tiers else "no live jobs; --tier tables also lists archived ones",
-    )
+    empty = "no jobs" if tiers else "no live jobs; --tier tables also lists archived ones"
+    if not rows and not tiers:
+        empty = where.unknown(context) or empty
+    print_table(COLUMNS, job_rows(rows, now), empty=empty)
     if page.next is not None:
         print_lines([(f"more: --cursor {page.next}", "dim")])
 
@@ -127,13 +132,16 @@ def count(context: CommandContext, where: Where) -> None:
     if context.as_json:
         print_json({"total": total, "counts": by_status})
         return
+    if not total and (unknown := where.unknown(context)) is not None:
+        print_lines([(unknown, "dim")])
+        return
     rows = [*by_status.items(), ("total", total)]
     columns = (Column("status"), Column("jobs", right=True))
     print_table(columns, [(name, thousands(number)) for name, number in rows], empty="")
 
 
 @click.command()
-@click.argument("id")
+@click.argument("id", shell_complete=job_ids)
 @with_context
 def show(context: CommandContext, id: str) -> None:
     """Show a job with its executions, log and children."""
@@ -252,7 +260,7 @@ def _print_stages(shown: Iterable[Stage]) -> None:
 def _print_executions(executions: Iterable[Execution], now: datetime) -> None:
     columns = (
         Column("attempt", right=True), Column("status"), Column("started"), Column("took", right=True),
-        Column("worker", optional=True), Column("reason", folds=True),
+        Column("worker", optional=True, tail=SHOWN), Column("reason", folds=True),
     )  # fmt: skip
     rows = []
     for execution in executions:
@@ -302,7 +310,7 @@ def log_line(entry: LogEntry) -> tuple[str, str]:
 
 
 @click.command()
-@click.argument("id")
+@click.argument("id", shell_complete=job_ids)
 @click.option("--follow", "-f", is_flag=True, help="Follow the log until the job ends.")
 @click.option("--level", type=click.Choice(LEVELS), help="Lowest level to print.")
 @with_context
@@ -348,7 +356,7 @@ def _following(context: CommandContext, id: UUID, level: str | None) -> Iterator
 
 
 @click.command()
-@click.argument("id")
+@click.argument("id", shell_complete=job_ids)
 @with_context
 def why(context: CommandContext, id: str) -> None:
     """Explain why a job is not running."""

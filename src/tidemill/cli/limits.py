@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 
 import click
 
+from tidemill.cli.completion import limit_names
 from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import duration
@@ -86,7 +87,7 @@ def list_limits(context: CommandContext) -> None:
 
 
 @limits.command()
-@click.argument("name")
+@click.argument("name", shell_complete=limit_names)
 @with_context
 def show(context: CommandContext, name: str) -> None:
     """Show a limit, or one key of it."""
@@ -116,7 +117,7 @@ def _fields(context: CommandContext, limit: LimitState, now: datetime) -> Iterat
 
 
 @limits.command("set")
-@click.argument("name")
+@click.argument("name", shell_complete=limit_names)
 @click.argument("most", metavar="MAX", type=int)
 @click.option("--per", type=duration, metavar="DURATION", help="Make it a rate: MAX starts within this time.")
 @click.option("--burst", type=int, metavar="N", help="Burst size of the rate (token bucket).")
@@ -137,7 +138,7 @@ def set_limit(
 
 
 @limits.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=limit_names)
 @with_context
 def unset(context: CommandContext, names: tuple[str, ...]) -> None:
     """Remove overrides: the limits of the code apply again."""
@@ -150,7 +151,7 @@ def unset(context: CommandContext, names: tuple[str, ...]) -> None:
 
 
 @limits.command("reset-breaker")
-@click.argument("name")
+@click.argument("name", shell_complete=limit_names)
 @with_context
 def reset_breaker(context: CommandContext, name: str) -> None:
     """Close a circuit breaker so that its jobs run again."""

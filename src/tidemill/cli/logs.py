@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import click
 
-from tidemill.cli.completion import task_names
+from tidemill.cli.completion import job_ids, task_names
 from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.filters import WHEN
 from tidemill.cli.groups import InOrder
@@ -29,7 +29,7 @@ def logs() -> None:
 @click.argument("text", required=False)
 @click.option("--level", type=click.Choice(LEVELS), help="Lowest level to print.")
 @click.option("--task", multiple=True, metavar="NAME", shell_complete=task_names, help="Task; repeatable.")
-@click.option("--job", metavar="ID", help="Job, by its id or a unique part of it.")
+@click.option("--job", metavar="ID", shell_complete=job_ids, help="Job, by its id or a unique part of it.")
 @click.option("--since", type=moment, metavar="WHEN", help=WHEN)
 @click.option("--until", type=moment, metavar="WHEN", help=WHEN)
 @click.option(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -12,10 +11,10 @@ from tidemill.cli import pause_actions
 from tidemill.cli.completion import queue_names
 from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.groups import InOrder
+from tidemill.cli.known_names import NOTHING, check_known
 from tidemill.cli.screen import Column, print_json, print_table, span, thousands
 from tidemill.client.documents import instant, pause_document
 from tidemill.client.stats.loads import QueueStats, is_living, queue_stats
-from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.records import PauseKind
 from tidemill.errors import UsageError
 
@@ -99,21 +98,9 @@ def pause(
 ) -> None:
     """Stop starting jobs of queues; running jobs finish."""
     chosen = _chosen(names, everything)
-    if names and not new:
-        _check_known(context, names)
+    if not new:
+        check_known(context, PauseKind.QUEUE, names, hint="pass --new to pause it before its first job")
     pause_actions.pause(context, *chosen, reason)
-
-
-def _check_known(context: CommandContext, names: tuple[str, ...]) -> None:
-    """Raise an error for a queue that no task, worker, pause or job uses."""
-    existing = {queue.name for queue in _found(context, ALL_TENANTS, context.now())}
-    for name in names:
-        where = JobFilter(ALL_TENANTS, queues=frozenset({name}))
-        if name in existing or context.store.count(where, most=1):
-            continue
-        close = difflib.get_close_matches(name, existing, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "pass --new to pause it before its first job."
-        raise UsageError(f"no task, worker or job uses queue {name!r}; {hint}", queue=name)
 
 
 @queues.command()
@@ -122,4 +109,6 @@ def _check_known(context: CommandContext, names: tuple[str, ...]) -> None:
 @with_context
 def resume(context: CommandContext, names: tuple[str, ...], everything: bool) -> None:
     """Resume paused queues."""
-    pause_actions.resume(context, *_chosen(names, everything))
+    chosen = _chosen(names, everything)
+    check_known(context, PauseKind.QUEUE, names, hint=NOTHING)
+    pause_actions.resume(context, *chosen)

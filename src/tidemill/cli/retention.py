@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from tidemill.archive.status import PolicyStatus, RetentionStatus
+from tidemill.cli.completion import job_ids
 from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.job_views import one
 from tidemill.cli.parsers import duration
@@ -121,7 +122,7 @@ def retention_line(status: RetentionStatus, now: datetime) -> str:
 
 
 @click.command()
-@click.argument("id")
+@click.argument("id", shell_complete=job_ids)
 @with_context
 def explain(context: CommandContext, id: str) -> None:
     """Explain which policy governs a job.

@@ -30,6 +30,7 @@ from tidemill.cli.screen import (
     stamp,
 )
 from tidemill.client.documents import fire_document, instant, schedule_document
+from tidemill.client.jobs.api import SHOWN
 from tidemill.client.schedules.api import Schedules
 from tidemill.client.schedules.schedule import Schedule
 from tidemill.domain.schedules import Fired
@@ -207,7 +208,7 @@ def _both(at: datetime | None, timezone: str, now: datetime) -> str | None:
 def _print_fires(fires: Any, now: datetime) -> None:
     rows = [_fire_row(fire, now) for fire in fires]
     columns = (
-        Column("fire"), Column("outcome"), Column("job"), Column("node", optional=True),
+        Column("fire"), Column("outcome"), Column("job", tail=SHOWN), Column("node", optional=True),
         Column("reason", flexible=True), Column("age", optional=True),
     )  # fmt: skip
     print_table(columns, rows, empty="none yet")

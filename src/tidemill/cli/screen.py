@@ -171,9 +171,14 @@ LEAST, COMFORT = 8, 16
 
 
 def table(
-    columns: Sequence[Column], rows: Iterable[Sequence[object]], *, empty: str, fit: int | None = None
+    columns: Sequence[Column],
+    rows: Iterable[Sequence[object]],
+    *,
+    empty: str,
+    fit: int | None = None,
+    chosen_row: int | None = None,
 ) -> RenderableType:
-    """Build a table of at most ``fit`` cells per line, or without a limit if None.
+    """Build a table of at most ``fit`` cells per line, or without a limit if None. ``chosen_row`` is highlighted.
 
     If it does not fit, ids are shortened first, then optional columns are omitted, then rows become blocks.
     """
@@ -189,7 +194,7 @@ def table(
         if not spare:
             return _blocks(columns, cells, fit)
         chosen.remove(max(spare, key=lambda index: (_is_blank(shown, index), columns[index].rank, index)))
-    return _drawn(columns, shown, widths)
+    return _drawn(columns, shown, widths, chosen_row)
 
 
 def _natural(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> int:
@@ -236,7 +241,12 @@ def _widths(
     return widths
 
 
-def _drawn(columns: Sequence[Column], cells: Sequence[Sequence[str]], widths: Mapping[int, int]) -> Table:
+def _drawn(
+    columns: Sequence[Column],
+    cells: Sequence[Sequence[str]],
+    widths: Mapping[int, int],
+    chosen_row: int | None,
+) -> Table:
     drawn = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
     for index, width in widths.items():
         justify: Literal["right", "left"] = "right" if columns[index].right else "left"
@@ -245,8 +255,11 @@ def _drawn(columns: Sequence[Column], cells: Sequence[Sequence[str]], widths: Ma
         drawn.add_column(
             columns[index].name, justify=justify, no_wrap=not folds, overflow=overflow, width=width
         )
-    for row in cells:
-        drawn.add_row(*(Text(row[index], _coloured(columns[index].name, row[index])) for index in widths))
+    for number, row in enumerate(cells):
+        drawn.add_row(
+            *(Text(row[index], _coloured(columns[index].name, row[index])) for index in widths),
+            style="reverse" if number == chosen_row else None,
+        )
     return drawn
 
 

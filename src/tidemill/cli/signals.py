@@ -7,10 +7,12 @@ from typing import Any
 
 import click
 
+from tidemill.cli.completion import job_ids
 from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.job_views import one
 from tidemill.cli.screen import Column, age, print_json, print_lines, print_table
+from tidemill.client.jobs.api import SHOWN
 from tidemill.client.signals import Question, Signals
 
 
@@ -20,7 +22,7 @@ def signals() -> None:
 
 
 @signals.command()
-@click.argument("job")
+@click.argument("job", shell_complete=job_ids)
 @click.argument("name")
 @click.option("--data", metavar="JSON", help="Payload as JSON.")
 @click.option("--key", metavar="KEY", help="Key; a job accepts it once.")
@@ -46,7 +48,7 @@ def send(context: CommandContext, job: str, name: str, data: str | None, key: st
 
 
 @signals.command("list")
-@click.argument("job")
+@click.argument("job", shell_complete=job_ids)
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="Maximum number of signals."
 )
@@ -88,7 +90,7 @@ def questions(context: CommandContext, limit: int, tenant: str) -> None:
         return
     now = context.now()
     columns = (
-        Column("job"), Column("question"), Column("to"), Column("message", flexible=True),
+        Column("job", tail=SHOWN), Column("question"), Column("to"), Column("message", flexible=True),
         Column("until", right=True, optional=True),
     )  # fmt: skip
     rows = [
@@ -105,7 +107,7 @@ def questions(context: CommandContext, limit: int, tenant: str) -> None:
 
 
 @signals.command()
-@click.argument("job")
+@click.argument("job", shell_complete=job_ids)
 @click.option("--data", metavar="JSON", required=True, help="Answer as JSON.")
 @with_context
 def answer(context: CommandContext, job: str, data: str) -> None:

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 import click
 
 from tidemill.cli import pause_actions, stats_reports
+from tidemill.cli.completion import report_names
 from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.limits import USES, use_rows
 from tidemill.cli.parsers import duration
@@ -23,7 +24,7 @@ from tidemill.errors import BadFilter
 
 
 @click.command()
-@click.argument("name", required=False, metavar="[NAME]")
+@click.argument("name", required=False, metavar="[NAME]", shell_complete=report_names)
 @click.option("--window", type=duration, help="Time window, such as 1h (only for reports that have one).")
 @click.option("--longer-than", type=duration, help="Minimum duration (only for lag and stuck).")
 @click.option("--limit", type=click.IntRange(1, 1000), help="Maximum number of rows.")

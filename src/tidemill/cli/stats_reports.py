@@ -5,6 +5,7 @@ The fields of the row class determine the columns.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Sequence
 from dataclasses import fields
@@ -24,6 +25,7 @@ from tidemill.cli.screen import (
     span,
     thousands,
 )
+from tidemill.client.jobs.api import SHOWN
 from tidemill.client.stats.api import NAMED, WINDOWS, StatsApi
 from tidemill.client.stats.reports import Report, ThroughputStep, document
 from tidemill.domain.filters import ALL_TENANTS
@@ -82,7 +84,9 @@ def show(context: CommandContext, name: str, options: dict[str, Any]) -> None:
     """Run one report with the given options and print it."""
     wanted = name.replace("-", "_").lower()
     if wanted not in NAMED:
-        raise BadFilter(f"there is no report {name!r}; there are {', '.join(names())}", name=name)
+        close = difflib.get_close_matches(name.lower(), names(), n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(names())}"
+        raise BadFilter(f"there is no report {name!r}; {hint}", name=name)
     ask = getattr(StatsApi(context.client), wanted)
     report = ask(**_taken(name, ask, options))
     if context.as_json:
@@ -124,6 +128,7 @@ def _print(report: Report[Any], name: str) -> None:
                 _HEADS.get(field.name) or field.name.replace("_", " "),
                 rank=int(field.name == "cancelled"),
                 right=str(field.type).startswith(_MEASURES),
+                tail=SHOWN if "UUID" in str(field.type) else 0,
                 flexible=field.name in _LONG,
                 folds=field.name == "message",
                 optional=field.name in _SPARE or (field.name == "worker" and named),

@@ -14,6 +14,7 @@ from tidemill.cli import pause_actions
 from tidemill.cli.completion import task_names
 from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.groups import InOrder
+from tidemill.cli.known_names import NOTHING, check_known
 from tidemill.cli.screen import (
     Column,
     heading,
@@ -141,13 +142,12 @@ def _option_lines(task: Declared) -> list[tuple[str, object]]:
 @tasks.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=task_names)
 @click.option("--reason", metavar="TEXT", help="Reason, shown with the pause.")
+@click.option("--new", is_flag=True, help="Allow a task that is not known yet.")
 @with_context
-def pause(context: CommandContext, names: tuple[str, ...], reason: str | None) -> None:
+def pause(context: CommandContext, names: tuple[str, ...], reason: str | None, new: bool) -> None:
     """Stop starting jobs of these tasks; running jobs finish."""
-    if context.app:
-        for name in names:
-            # Refuse a misspelt name.
-            context.registry.get(name)
+    if not new:
+        check_known(context, PauseKind.TASK, names, hint="pass --new to pause it before its first job")
     pause_actions.pause(context, PauseKind.TASK, names, reason)
 
 
@@ -156,6 +156,7 @@ def pause(context: CommandContext, names: tuple[str, ...], reason: str | None) -
 @with_context
 def resume(context: CommandContext, names: tuple[str, ...]) -> None:
     """Resume paused tasks."""
+    check_known(context, PauseKind.TASK, names, hint=NOTHING)
     pause_actions.resume(context, PauseKind.TASK, names)
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import click
 
 from tidemill.cli import pause_actions
+from tidemill.cli.completion import tenant_names
 from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.groups import InOrder
+from tidemill.cli.known_names import NOTHING, check_known
 from tidemill.cli.screen import Column, print_json, print_lines, print_table, thousands
 from tidemill.client.control import COUNTED, TENANT_SETTING
 from tidemill.client.documents import tenant_document
@@ -49,7 +51,7 @@ def _counted(number: int) -> str:
 
 
 @tenants.command("set")
-@click.argument("name")
+@click.argument("name", shell_complete=tenant_names)
 @click.option(
     "--weight",
     type=click.FloatRange(0, min_open=True),
@@ -81,7 +83,7 @@ def set_tenant(context: CommandContext, name: str, weight: float | None, max_pri
 
 
 @tenants.command("unset")
-@click.argument("name")
+@click.argument("name", shell_complete=tenant_names)
 @with_context
 def unset_tenant(context: CommandContext, name: str) -> None:
     """Remove a tenant's share and highest priority."""
@@ -93,17 +95,21 @@ def unset_tenant(context: CommandContext, name: str) -> None:
 
 
 @tenants.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=tenant_names)
 @click.option("--reason", metavar="TEXT", help="Reason, shown with the pause.")
+@click.option("--new", is_flag=True, help="Allow a tenant that is not known yet.")
 @with_context
-def pause(context: CommandContext, names: tuple[str, ...], reason: str | None) -> None:
+def pause(context: CommandContext, names: tuple[str, ...], reason: str | None, new: bool) -> None:
     """Stop starting jobs of tenants; running jobs finish."""
+    if not new:
+        check_known(context, PauseKind.TENANT, names, hint="pass --new to pause it before its first job")
     pause_actions.pause(context, PauseKind.TENANT, names, reason)
 
 
 @tenants.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=tenant_names)
 @with_context
 def resume(context: CommandContext, names: tuple[str, ...]) -> None:
     """Resume paused tenants."""
+    check_known(context, PauseKind.TENANT, names, hint=NOTHING)
     pause_actions.resume(context, PauseKind.TENANT, names)

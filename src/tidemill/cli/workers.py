@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import click
 
+from tidemill.cli.completion import worker_names
 from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import Column, print_json, print_lines, print_table, span
+from tidemill.cli.short_ids import by_short_id
 from tidemill.client.documents import worker_document
+from tidemill.client.jobs.api import SHOWN
 from tidemill.client.stats.loads import held_by_worker, is_living, liveness
 from tidemill.domain.cluster import Worker, WorkerState
 from tidemill.errors import BadFilter
@@ -34,7 +37,7 @@ def list_workers(context: CommandContext, everyone: bool) -> None:
         print_json([worker_document(worker, now, held.get(worker.id, 0)) for worker in shown])
         return
     columns = (
-        Column("id"), Column("alive"), Column("state"), Column("held", right=True), Column("beat", right=True),
+        Column("id", tail=SHOWN), Column("alive"), Column("state"), Column("held", right=True), Column("beat", right=True),
         Column("name", flexible=True, optional=True), Column("pid", optional=True, right=True),
         Column("queues", flexible=True, optional=True), Column("host", flexible=True, optional=True),
         Column("up", optional=True, right=True), Column("version", optional=True),
@@ -59,7 +62,7 @@ def list_workers(context: CommandContext, everyone: bool) -> None:
 
 
 @workers.command()
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.argument("ids", nargs=-1, required=True, metavar="ID...", shell_complete=worker_names)
 @with_context
 def drain(context: CommandContext, ids: tuple[str, ...]) -> None:
     """Ask workers, by id or name, to finish and claim no more jobs."""
@@ -81,9 +84,10 @@ def drain(context: CommandContext, ids: tuple[str, ...]) -> None:
 
 
 def _chosen(living: list[Worker], text: str) -> Worker:
-    matching = [worker for worker in living if text in (str(worker.id), worker.name)]
-    if len(matching) == 1:
-        return matching[0]
-    if matching:
-        raise BadFilter(f"{len(matching)} living workers are named {text!r}; give an id")
+    named = [worker for worker in living if text == worker.name]
+    if len(named) > 1:
+        raise BadFilter(f"{len(named)} living workers are named {text!r}; give an id")
+    worker = named[0] if named else by_short_id(text, living, lambda worker: worker.id, "workers")
+    if worker is not None:
+        return worker
     raise BadFilter(f"no living worker has the id or the name {text!r}; see tidemill workers list")

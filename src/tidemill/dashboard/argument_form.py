@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tidemill.domain.masks import looks_secret
@@ -156,18 +156,42 @@ def words_of(field: Schema, schema: Schema, depth: int = 0) -> str:
     return f"{kind} ({field['format']})" if "format" in field else kind
 
 
-def read_arguments(form: Fields, arguments: list[Argument]) -> tuple[str, dict[str, str]]:
-    """Return the arguments as JSON text, and error messages by field.
+def shown_values(arguments: Sequence[Argument], args: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return the values of the fields for these arguments; None if the fields cannot hold them.
+
+    An empty field leaves an argument out, so fields hold neither an empty text nor every null.
+    """
+    fields = {argument.name: argument for argument in arguments}
+    values: dict[str, str] = {}
+    for name, value in args.items():
+        argument = fields.get(name)
+        if argument is None:
+            return None
+        if value is None and argument.required and argument.nullable:
+            continue
+        if argument.kind != "text":
+            values[argument.field] = json.dumps(value, ensure_ascii=False)
+        elif isinstance(value, str) and value.strip() == value != "" and "\n" not in value:
+            values[argument.field] = value
+        else:
+            return None
+    return values
+
+
+def read_arguments(
+    form: Fields, arguments: Sequence[Argument], *, json_field: str = JSON_FIELD
+) -> tuple[str, dict[str, str]]:
+    """Return the arguments as JSON text, and error messages by field. ``json_field`` overrides the other fields.
 
     Empty fields are omitted, so that the task's own defaults apply.
     """
     errors: dict[str, str] = {}
-    text = form.get(JSON_FIELD)
+    text = form.get(json_field)
     if text is not None:
         try:
             read_object(text)
         except ValueError as error:
-            return "{}", {JSON_FIELD: str(error)}
+            return "{}", {json_field: str(error)}
         return text, {}
     values: dict[str, Any] = {}
     for argument in arguments:

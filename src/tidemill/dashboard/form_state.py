@@ -8,9 +8,11 @@ from typing import Any
 
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.domain.durations import parse_duration
+from tidemill.domain.records import Pause
 from tidemill.errors import StoreError, TidemillError
 from tidemill.web.parsers import Fields
 from tidemill.web.problems import Problem
+from tidemill.web.sessions import LONGEST_UNDO, UndoForm
 from tidemill.web.text_parsers import read_number, read_object
 
 UNITS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86_400}
@@ -143,6 +145,13 @@ def read_whole(form: Fields, field: str, *, least: int, most: int) -> int | None
 def read_tags(form: Fields, field: str = "tags") -> list[str]:
     """Parse a comma-separated list of tags."""
     return [tag.strip() for tag in (form.get(field) or "").split(",") if tag.strip()]
+
+
+def undo_resume(path: str, ended: Pause | None) -> UndoForm | None:
+    """Return the form that pauses again what was resumed; None if it was not paused."""
+    if ended is None:
+        return None
+    return UndoForm(path, {"name": ended.name, "reason": (ended.reason or "")[:LONGEST_UNDO]})
 
 
 def read_reason(form: Fields, field: str = "reason") -> str | None:

@@ -1,4 +1,4 @@
-"""Undo of a change of queue, priority or time.
+"""UndoForm of a change of queue, priority or time.
 
 The message after the action carries the values before it, so that no state is kept on the server. Undoing is the same action
 with these values, and it needs the same permission.
@@ -21,6 +21,7 @@ from tidemill.domain.job import CHANGEABLE, JobRow
 from tidemill.domain.states import JobState
 from tidemill.errors import UsageError
 from tidemill.web.problems import Problem
+from tidemill.web.sessions import UndoForm
 
 pages = PageRoutes()
 
@@ -31,8 +32,8 @@ LONGEST = 2_600
 """Maximum number of characters of the values."""
 
 
-def before(act: str, jobs: Iterable[JobRow]) -> str | None:
-    """Return what undoes the action on these jobs, or None if it cannot be undone or there are too many."""
+def before(act: str, jobs: Iterable[JobRow]) -> UndoForm | None:
+    """Return the form that undoes the action on these jobs, or None if it cannot be undone or there are too many."""
     if act not in ("change", "reschedule"):
         return None
     groups: dict[tuple[Any, ...], list[str]] = {}
@@ -44,7 +45,7 @@ def before(act: str, jobs: Iterable[JobRow]) -> str | None:
             key = (job.queue, job.priority) if act == "change" else (due,)
             groups.setdefault(key, []).append(job.id.hex)
     text = json.dumps([act, [[*key, ids] for key, ids in groups.items()]], separators=(",", ":"))
-    return text if groups and len(text) <= LONGEST else None
+    return UndoForm("/jobs/undo", {"undo": text}) if groups and len(text) <= LONGEST else None
 
 
 @pages.post("/jobs/undo", role=Role.OPERATOR)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ from starlette.responses import Response
 
 from tidemill.client.stats import snapshot
 from tidemill.client.stats.loads import liveness
-from tidemill.client.stats.reports import GroupThroughput, ThroughputStep
+from tidemill.client.stats.reports import RECENT, GroupThroughput, ThroughputStep, pace_of
 from tidemill.client.stats.snapshot import HOUR
 from tidemill.dashboard import charts
 from tidemill.dashboard.alert_links import concern
@@ -42,8 +41,6 @@ WINDOWS = {
 """The windows of the chart, each with the length of a bar."""
 
 GROUPS = ("outcome", "queue", "task")
-RECENT = 5
-"""The figures "now" are about this number of full minutes."""
 
 
 class NowFigure(NamedTuple):
@@ -138,48 +135,25 @@ def _rest(step: ThroughputStep, rows: list[GroupThroughput], at: int) -> dict[st
 def now_figures(minutes: list[ThroughputStep]) -> list[NowFigure]:
     """Return throughput, failures, run time and wait of the last full minutes, compared with those before."""
     full = minutes[:-1]
-    recent, before = full[-RECENT:], full[:-RECENT]
+    now, then = pace_of(full[-RECENT:]), pace_of(full[:-RECENT])
+    paces = [pace_of([minute]) for minute in full]
     rows = [
-        ("jobs a minute", _per_minute, short_number, False),
-        ("failed", _failure_rate, percent, True),
-        ("run time p95", _longest("duration_p95"), _seconds_in_words, True),
-        ("wait p95", _longest("lag_p95"), _seconds_in_words, True),
+        ("jobs a minute", short_number, False),
+        ("failed", percent, True),
+        ("run time p95", _seconds_in_words, True),
+        ("wait p95", _seconds_in_words, True),
     ]
     figures = []
-    for name, of, words, is_bad in rows:
-        now, then = of(recent), of(before)
-        path = charts.spark([of([minute]) or 0 for minute in full], width=120, height=24)
-        apart = None if not then or now is None else (now - then) / then
+    for at, (name, words, is_bad) in enumerate(rows):
+        path = charts.spark([pace[at] or 0 for pace in paces], width=120, height=24)
+        value, before = now[at], then[at]
+        apart = None if not before or value is None else (value - before) / before
         if apart is None or abs(apart) < 0.05:
-            change = "" if then is None and not now else "steady" if apart is not None else ""
+            change = "" if before is None and not value else "steady" if apart is not None else ""
         else:
             change = f"{'+' if apart > 0 else '−'}{min(abs(apart) * 100, 999):.0f} %"
-        figures.append(NowFigure(name, words(now), change, is_bad and bool(apart and apart > 0.2), path))
+        figures.append(NowFigure(name, words(value), change, is_bad and bool(apart and apart > 0.2), path))
     return figures
-
-
-def _per_minute(minutes: Sequence[ThroughputStep]) -> float | None:
-    return sum(minute.total for minute in minutes) / len(minutes) if minutes else None
-
-
-def _failure_rate(minutes: Sequence[ThroughputStep]) -> float | None:
-    judged = sum(minute.completed + minute.failed for minute in minutes)
-    return sum(minute.failed for minute in minutes) / judged if judged else None
-
-
-def _longest(name: str) -> Callable[[Sequence[ThroughputStep]], float | None]:
-    """Return the mean of a percentile over the minutes in which jobs ran, weighted by their number."""
-
-    def of(minutes: Sequence[ThroughputStep]) -> float | None:
-        ran = [
-            (value.total_seconds(), minute.total)
-            for minute in minutes
-            if (value := getattr(minute, name)) is not None
-        ]
-        jobs = sum(number for _, number in ran)
-        return sum(seconds * number for seconds, number in ran) / jobs if jobs else None
-
-    return of
 
 
 def _seconds_in_words(value: float | None) -> str:

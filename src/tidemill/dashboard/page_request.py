@@ -17,7 +17,7 @@ from tidemill.domain.filters import ALL_TENANTS
 from tidemill.web.parsers import Fields
 from tidemill.web.request import WebRequest
 from tidemill.web.routes import Operation
-from tidemill.web.sessions import THEMES, Session
+from tidemill.web.sessions import THEMES, Session, UndoForm
 
 if TYPE_CHECKING:
     from tidemill.dashboard.site import Site
@@ -159,7 +159,7 @@ class PageRequest(WebRequest):
         return response
 
     def back(
-        self, path: str, words: str, *, good: bool = True, undo: str | None = None, **query: Any
+        self, path: str, words: str, *, good: bool = True, undo: UndoForm | None = None, **query: Any
     ) -> Response:
         """Redirect to a page after an action and show a message there once."""
         response = RedirectResponse(self.url(path, **query), 303)
@@ -173,7 +173,7 @@ class PageRequest(WebRequest):
         *,
         good: bool = True,
         otherwise: str = "/",
-        undo: str | None = None,
+        undo: UndoForm | None = None,
     ) -> Response:
         """Redirect to the address in the form field ``next`` if it is on this site, and show a message there once."""
         wanted = safe_next(address)

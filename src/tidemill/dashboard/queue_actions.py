@@ -19,6 +19,7 @@ from tidemill.dashboard.form_state import (
     read_whole,
     refuse_to_look,
     shown_span,
+    undo_resume,
 )
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
@@ -29,6 +30,7 @@ from tidemill.domain.records import PauseKind
 from tidemill.domain.states import HELD, JobState
 from tidemill.errors import TidemillError
 from tidemill.tasks.limit_rules import PER_NAME
+from tidemill.web.sessions import UndoForm
 
 pages = PageRoutes()
 
@@ -40,7 +42,10 @@ async def pause(request: PageRequest) -> Response:
     check_queue(name)
     await request.act(request.app.control.pause, PauseKind.QUEUE, name, reason=read_reason(request.form))
     return request.back_to(
-        request.form.get("next"), f"Queue {name} is paused; running jobs continue.", otherwise="/queues"
+        request.form.get("next"),
+        f"Queue {name} is paused; running jobs continue.",
+        otherwise="/queues",
+        undo=UndoForm("/queues/-/resume", {"name": name}),
     )
 
 
@@ -48,9 +53,12 @@ async def pause(request: PageRequest) -> Response:
 async def resume(request: PageRequest) -> Response:
     """Resume a queue."""
     name = request.form.get("name") or ""
-    await request.act(request.app.control.resume, PauseKind.QUEUE, name)
+    ended = await request.act(request.app.control.resume, PauseKind.QUEUE, name)
     return request.back_to(
-        request.form.get("next"), f"Jobs of queue {name} start again.", otherwise="/queues"
+        request.form.get("next"),
+        f"Jobs of queue {name} start again.",
+        otherwise="/queues",
+        undo=undo_resume("/queues/-/pause", ended),
     )
 
 

@@ -10,33 +10,37 @@ from zoneinfo import available_timezones
 from starlette.responses import Response
 
 from tidemill.client.schedules.schedule import Schedule
-from tidemill.dashboard import schedule_form
+from tidemill.dashboard import calendar_form, schedule_form
+from tidemill.dashboard.argument_form import PREFIX, Argument, arguments_of
 from tidemill.dashboard.form_state import UNITS, FormState, complaints, refuse_to_look
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
-from tidemill.dashboard.schedules import preview, schedule_at
+from tidemill.dashboard.schedule_preview import NO_PREVIEW, SchedulePreview, preview_row
+from tidemill.dashboard.schedules import schedule_at
 from tidemill.domain.access import Role
-from tidemill.domain.schedules import Source
+from tidemill.domain.schedules import ScheduleRow, Source
 from tidemill.errors import BadSchedule, TidemillError
 from tidemill.web.problems import Problem
 
 pages = PageRoutes()
-
-PREVIEWED = 5
 
 
 @pages.get("/schedules/new", role=Role.ADMIN)
 async def new(request: PageRequest) -> Response:
     """Show an empty form, with the task in the query preselected."""
     refuse_to_look(request)
-    return await _form(request, schedule_form.blank({"task": request.query.get("task")}), None)
+    values = {name: request.query.get(name) for name in ("task", "key")}
+    return await _form(request, schedule_form.blank(values), None)
 
 
 @pages.post("/schedules/new", role=Role.ADMIN)
 async def add(request: PageRequest) -> Response:
     """Save the schedule, or show a preview."""
-    rules, errors = schedule_form.read_rules(request.form)
     key, task = request.form.get("key"), request.form.get("task")
+    if request.form.get("do") == "task":
+        return await _form(request, FormState(request.form), None)
+    arguments = _arguments(request, task)
+    rules, errors = schedule_form.read_rules(request.form, arguments)
     definition = request.form.get("definition")
     if key is None:
         errors["key"] = "give it a name"
@@ -53,7 +57,7 @@ async def add(request: PageRequest) -> Response:
             target = await request.read(request.app.definitions.get, definition, tenant=request.home)
         if request.form.get("do") == "preview":
             row = await request.read(request.app.schedules.value, target, trigger, key, **options)
-            return await _form(request, FormState(request.form), None, Schedule(row))
+            return await _form(request, FormState(request.form), None, preview_row(request, row))
         enabled = request.form.get("enabled") is not None
         made = await request.act(request.app.schedules.add, target, trigger, key, enabled=enabled, **options)
     except TidemillError as error:
@@ -68,14 +72,15 @@ async def edit(request: PageRequest) -> Response:
     schedule = await _changeable(request)
     if request.hides_arguments:
         request.need("jobs.arguments")
-    return await _form(request, FormState(schedule_form.shown(schedule)), schedule)
+    arguments = _arguments(request, schedule.task)
+    return await _form(request, FormState(schedule_form.shown(schedule, arguments)), schedule)
 
 
 @pages.post("/schedules/{id}/edit", role=Role.ADMIN)
 async def change(request: PageRequest) -> Response:
     """Change the schedule from now on, or show a preview."""
     schedule = await _changeable(request)
-    rules, errors = schedule_form.read_rules(request.form)
+    rules, errors = schedule_form.read_rules(request.form, _arguments(request, schedule.task))
     if errors:
         return await _form(request, FormState(request.form, errors), schedule)
     try:
@@ -86,7 +91,7 @@ async def change(request: PageRequest) -> Response:
             changes["scope"] = scope
         if request.form.get("do") == "preview":
             previewed = await request.read(_as_changed, request, schedule, changes)
-            return await _form(request, FormState(request.form), schedule, previewed)
+            return await _form(request, FormState(request.form), schedule, preview_row(request, previewed))
         await request.act(request.app.schedules.update, schedule.id, tenant=schedule.tenant, **changes)
     except TidemillError as error:
         return await _again(request, error, schedule)
@@ -95,13 +100,11 @@ async def change(request: PageRequest) -> Response:
     )
 
 
-def _as_changed(request: PageRequest, schedule: Schedule, changes: Mapping[str, Any]) -> Schedule:
+def _as_changed(request: PageRequest, schedule: Schedule, changes: Mapping[str, Any]) -> ScheduleRow:
     """Return the schedule as the change would make it, without saving."""
     more = dict(changes)
-    return Schedule(
-        request.app.schedules.value(
-            schedule.task, more.pop("trigger"), schedule.key, tenant=schedule.tenant, **more
-        )
+    return request.app.schedules.value(
+        schedule.task, more.pop("trigger"), schedule.key, tenant=schedule.tenant, **more
     )
 
 
@@ -118,7 +121,12 @@ async def _changeable(request: PageRequest) -> Schedule:
 
 async def _again(request: PageRequest, error: TidemillError, schedule: Schedule | None) -> Response:
     fields = {**schedule_form.fields_of(request.form.get("kind")), "name": "task"}
-    wrong = complaints(error, fields)
+    arguments = _arguments(request, request.form.get("task") if schedule is None else schedule.task)
+    by_field = arguments and request.form.get("args") is None
+    wrong = complaints(error, fields, arguments=PREFIX if by_field else None)
+    own_fields = {argument.field for argument in arguments}
+    for field in [field for field in wrong if field.startswith(PREFIX) and field not in own_fields]:
+        wrong["args"] = f"{field.removeprefix(PREFIX)}: {wrong.pop(field)}"
     if "" in wrong and not isinstance(error, BadSchedule):
         kind = type(error).__name__
         field = {"TaskNotFound": "task", "DefinitionNotFound": "definition", "ScheduleExists": "key"}.get(
@@ -129,23 +137,31 @@ async def _again(request: PageRequest, error: TidemillError, schedule: Schedule 
 
 
 async def _form(
-    request: PageRequest, form: FormState, schedule: Schedule | None, previewed: Schedule | None = None
+    request: PageRequest, form: FormState, schedule: Schedule | None, previewed: SchedulePreview = NO_PREVIEW
 ) -> Response:
-    coming, changes = ([], []) if previewed is None else preview(previewed, PREVIEWED, request.now())
+    task = schedule.task if schedule is not None else form.value("task")
     return request.render(
         "schedule_edit.html",
         422 if form.is_wrong else 200,
         form=form,
         schedule=schedule,
-        previewed=previewed,
-        coming=coming,
-        changes=changes,
+        arguments=_arguments(request, task),
+        task=request.app.registry.get(task) if task in request.app.registry else None,
+        preview=previewed,
+        days_open=calendar_form.is_set(form),
         kinds=schedule_form.KINDS,
         week=schedule_form.WEEK,
         units=list(UNITS),
         zones=zone_names(),
         tasks=request.app.registry.names(),
     )
+
+
+def _arguments(request: PageRequest, task: str | None) -> list[Argument]:
+    """Return the arguments of a task; none if this server does not know it."""
+    if task is None or task not in request.app.registry:
+        return []
+    return arguments_of(request.app.registry.get(task).arguments.schema())
 
 
 _ODD = ("posix/", "right/", "SystemV/", "Etc/", "posixrules", "localtime", "Factory")

@@ -6,11 +6,14 @@ Pure. Error messages are mapped to their fields.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, cast
 
 from tidemill.client.schedules.schedule import Schedule
+from tidemill.dashboard import calendar_form
+from tidemill.dashboard.argument_form import Argument, read_arguments, shown_values
+from tidemill.dashboard.calendar_form import read_calendar, read_exclude, shown_days
 from tidemill.dashboard.form_state import (
     FormError,
     FormState,
@@ -21,7 +24,7 @@ from tidemill.dashboard.form_state import (
     read_whole,
     shown_span,
 )
-from tidemill.domain.calendar import WEEKDAYS, BusinessCalendar, Exclude, Roll
+from tidemill.domain.calendar import WEEKDAYS, Roll
 from tidemill.domain.schedule_rules import (
     After,
     All,
@@ -38,7 +41,7 @@ from tidemill.domain.schedule_rules import (
 from tidemill.domain.triggers.base import Trigger
 from tidemill.domain.triggers.cron import FIELDS as CRON_FIELDS
 from tidemill.domain.zones import zone_of
-from tidemill.errors import BadSchedule, TidemillError
+from tidemill.errors import TidemillError
 from tidemill.web.parsers import Fields
 
 KINDS = {
@@ -84,8 +87,8 @@ _COMMON = {
     "dates": "exclude", "weekdays": "exclude",
 }  # fmt: skip
 
-EMPTY = {
-    "kind": "cron", "timezone": "UTC", "misfire": "once", "overlap": "skip", "enabled": "yes", "interval_unit": "minutes",
+EMPTY: dict[str, Any] = {
+    **calendar_form.EMPTY, "kind": "cron", "timezone": "UTC", "misfire": "once", "overlap": "skip", "enabled": "yes", "interval_unit": "minutes",
     "misfire_limit": "100", "business_roll": "previous", "after_on": "success", "after_fresh": "24h",
 }  # fmt: skip
 """Values of a new form."""
@@ -100,8 +103,8 @@ def _trigger_field(kind: str | None) -> str:
     return next(iter(_FIELDS.get(kind or "", {}).values()), "kind")
 
 
-def read_rules(form: Fields) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the arguments of ``app.schedules``, and error messages by field."""
+def read_rules(form: Fields, arguments: Sequence[Argument] = ()) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the arguments of ``app.schedules``, and error messages by field. ``arguments`` are those of the task."""
     rules: dict[str, Any] = {}
     errors: dict[str, str] = {}
     kind = form.get("kind")
@@ -116,11 +119,13 @@ def read_rules(form: Fields) -> tuple[dict[str, Any], dict[str, str]]:
 
     take("timezone", lambda: zone_of(form.get("timezone") or "UTC").key)
     take("trigger", lambda: _trigger(form, rules.get("timezone", "UTC")))
-    take("args", lambda: read_json_field(form, "args") or {})
+    text, wrong = read_arguments(form, arguments, json_field="args")
+    errors.update(wrong)
+    rules["args"] = json.loads(text)
     take("misfire", lambda: _misfire(form))
     rules["overlap"] = form.get("overlap") or "skip"
-    take("calendar", lambda: _days(form, "calendar", BusinessCalendar.from_data))
-    take("exclude", lambda: _days(form, "exclude", Exclude.from_data))
+    take("calendar", lambda: read_calendar(form))
+    take("exclude", lambda: read_exclude(form, rules.get("calendar")))
     take("queue", lambda: form.get("queue"))
     take("priority", lambda: read_whole(form, "priority", least=-100, most=100))
     take("jitter", lambda: read_span(form, "jitter"))
@@ -241,25 +246,10 @@ def _misfire(form: Fields) -> Any:
     return All(100 if limit is None else limit)
 
 
-def _days(form: Fields, field: str, read: Callable[[Mapping[str, Any]], Any]) -> Any:
-    data = read_json_field(form, field)
-    if data is None:
-        return None
-    data = {"format": 1, **data}
-    if isinstance(data.get("calendar"), dict):
-        data["calendar"] = {"format": 1, **data["calendar"]}
-    try:
-        return read(data)
-    except BadSchedule as error:
-        raise FormError(field, error.message) from None
-    except (TypeError, ValueError, KeyError, AttributeError):
-        raise FormError(field, "this cannot be read; see the example") from None
-
-
 # From a schedule to form fields ------------------------------------------------------------------------------------------
 
 
-def shown(schedule: Schedule) -> dict[str, Any]:
+def shown(schedule: Schedule, arguments: Sequence[Argument]) -> dict[str, Any]:
     """Return the form values of an existing schedule."""
     row = schedule.row
     values: dict[str, Any] = {
@@ -269,9 +259,8 @@ def shown(schedule: Schedule) -> dict[str, Any]:
         "timezone": schedule.timezone,
         "overlap": schedule.overlap,
         "scope": schedule.scope.value,
-        "args": json.dumps(schedule.args, indent=2, ensure_ascii=False) if schedule.args else "",
-        "calendar": _plain(row.calendar),
-        "exclude": _plain(row.exclude),
+        **_shown_arguments(schedule, arguments),
+        **shown_days(row.calendar, row.exclude),
         **_shown_trigger(row.trigger, schedule.timezone),
     }
     if isinstance(row.misfire, Mapping):
@@ -287,10 +276,14 @@ def shown(schedule: Schedule) -> dict[str, Any]:
     return values
 
 
-def _plain(data: Mapping[str, object] | None) -> str:
-    if data is None:
-        return ""
-    return json.dumps({name: value for name, value in data.items() if name != "format"}, ensure_ascii=False)
+def _shown_arguments(schedule: Schedule, arguments: Sequence[Argument]) -> dict[str, str]:
+    """Return the values of the fields of the arguments, or all of them as JSON if the fields cannot hold them."""
+    if not schedule.args:
+        return {}
+    values = shown_values(arguments, schedule.args)
+    if values is None:
+        return {"args": json.dumps(schedule.args, indent=2, ensure_ascii=False)}
+    return values
 
 
 def _shown_trigger(data: Mapping[str, Any], timezone: str) -> dict[str, Any]:

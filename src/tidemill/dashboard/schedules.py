@@ -16,17 +16,21 @@ from starlette.responses import Response
 
 from tidemill.client.schedules.api import REMOVED
 from tidemill.client.schedules.schedule import Schedule, trigger_refusal
+from tidemill.dashboard.day_strip import day_strip
 from tidemill.dashboard.form_state import read_reason, refuse_to_look
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
+from tidemill.domain.calendar import BusinessCalendar, Exclude
 from tidemill.domain.clock_notes import ClockChange, clock_changes, fire_note
 from tidemill.domain.schedule_fires import read_rules
 from tidemill.domain.schedules import Definition, Fired, Source
 from tidemill.domain.states import JobState
+from tidemill.domain.triggers.base import Trigger
 from tidemill.domain.triggers.reactive import ReactiveTrigger
 from tidemill.errors import StoreError, TidemillError
 from tidemill.web.problems import Problem
+from tidemill.web.sessions import LONGEST_UNDO, UndoForm
 
 pages = PageRoutes()
 
@@ -67,6 +71,7 @@ async def schedules(request: PageRequest) -> Response:
     status = request.query.get("status") or request.query.get("state")
     page = request.query.whole_number("page", 1, least=1, most=100_000)
     values = await request.read(_list, request, words, status if status in STATES else None, page)
+    values["day"] = await request.read(day_strip, values.pop("rows"), request.now())
     return request.render(
         "schedules.html", words=words, chosen=status, page=page, statuses=STATES, state_of=state_of, **values
     )
@@ -84,7 +89,10 @@ def _list(request: PageRequest, words: str | None, status: str | None, page: int
     if status == "broken":
         rows = [row for row in rows if Schedule(row).broken is not None]
     shown = [Schedule(row) for row in rows[(page - 1) * PAGE : page * PAGE]]
+    refusals = {schedule.id: _refusal(schedule, _definition(request, schedule)) for schedule in shown}
     return {
+        "rows": rows,
+        "refusals": refusals,
         "total": total,
         "matching": len(rows),
         "schedules": shown,
@@ -193,14 +201,24 @@ def preview(
     """
     try:
         rules = read_rules(schedule.row)
-        around = (rules.zone, rules.calendar, rules.exclude)
-        fires = rules.trigger.preview(count, after, *around)
-        coming = [
-            UpcomingFire(at, told(at, rules.zone), fire_note(rules.trigger, at, *around)) for at in fires
-        ]
-        return coming, clock_changes(rules.trigger, after, *around) if fires else []
+        return preview_of(rules.trigger, rules.zone, rules.calendar, rules.exclude, count, after)
     except (TidemillError, OverflowError):
         return [], []
+
+
+def preview_of(
+    trigger: Trigger,
+    zone: ZoneInfo,
+    calendar: BusinessCalendar | None,
+    exclude: Exclude | None,
+    count: int,
+    after: datetime,
+) -> tuple[Sequence[UpcomingFire], Sequence[ClockChange]]:
+    """Return the next fires of a trigger after an instant and the next clock changes of the zone."""
+    around = (zone, calendar, exclude)
+    fires = trigger.preview(count, after, *around)
+    coming = [UpcomingFire(at, told(at, zone), fire_note(trigger, at, *around)) for at in fires]
+    return coming, clock_changes(trigger, after, *around) if fires else []
 
 
 def told(at: datetime, zone: ZoneInfo) -> str:
@@ -248,7 +266,12 @@ async def pause(request: PageRequest) -> Response:
     schedule = await schedule_at(request)
     reason = read_reason(request.form)
     await request.act(request.app.schedules.pause, schedule.id, reason=reason, tenant=schedule.tenant)
-    return request.back(f"/schedules/{schedule.id}", f"Schedule {schedule.key} is paused.")
+    return request.back_to(
+        request.form.get("next"),
+        f"Schedule {schedule.key} is paused.",
+        otherwise=f"/schedules/{schedule.id}",
+        undo=UndoForm(f"/schedules/{schedule.id}/resume", {}),
+    )
 
 
 @pages.post("/schedules/{id}/resume", role=Role.OPERATOR)
@@ -256,7 +279,14 @@ async def resume(request: PageRequest) -> Response:
     """Resume a schedule from now on."""
     schedule = await schedule_at(request)
     await request.act(request.app.schedules.resume, schedule.id, tenant=schedule.tenant)
-    return request.back(f"/schedules/{schedule.id}", f"Schedule {schedule.key} is resumed.")
+    return request.back_to(
+        request.form.get("next"),
+        f"Schedule {schedule.key} is resumed.",
+        otherwise=f"/schedules/{schedule.id}",
+        undo=UndoForm(
+            f"/schedules/{schedule.id}/pause", {"reason": (schedule.row.note or "")[:LONGEST_UNDO]}
+        ),
+    )
 
 
 @pages.get("/schedules/{id}/run", role=Role.OPERATOR)
@@ -264,7 +294,7 @@ async def ask_to_run(request: PageRequest) -> Response:
     """Ask for confirmation before a job is created."""
     refuse_to_look(request)
     schedule = await schedule_at(request)
-    return request.render("schedule_sure.html", schedule=schedule, act="run")
+    return request.render("schedule_sure.html", schedule=schedule, act="run", next=request.query.get("next"))
 
 
 @pages.post("/schedules/{id}/run", role=Role.OPERATOR)
@@ -276,9 +306,13 @@ async def run(request: PageRequest) -> Response:
     except TidemillError as error:
         if (wrong := problem(error)) is None:
             raise
-        return request.back(f"/schedules/{schedule.id}", wrong, good=False)
-    return request.back(
-        f"/schedules/{schedule.id}", f"Job {job.id} was created; it is the first of the fires below."
+        return request.back_to(
+            request.form.get("next"), wrong, good=False, otherwise=f"/schedules/{schedule.id}"
+        )
+    return request.back_to(
+        request.form.get("next"),
+        f"Job {job.id} of schedule {schedule.key} was created.",
+        otherwise=f"/schedules/{schedule.id}",
     )
 
 
@@ -287,7 +321,7 @@ async def ask_to_remove(request: PageRequest) -> Response:
     """Ask for confirmation before a schedule is removed."""
     refuse_to_look(request)
     schedule = await schedule_at(request)
-    return request.render("schedule_sure.html", schedule=schedule, act="remove")
+    return request.render("schedule_sure.html", schedule=schedule, act="remove", next=None)
 
 
 @pages.post("/schedules/{id}/remove", role=Role.ADMIN)

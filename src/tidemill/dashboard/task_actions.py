@@ -22,6 +22,7 @@ from tidemill.dashboard.form_state import (
     read_whole,
     refuse_to_look,
     shown_span,
+    undo_resume,
 )
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
@@ -30,6 +31,7 @@ from tidemill.domain.access import Role
 from tidemill.domain.bounds import check_name
 from tidemill.domain.records import PauseKind
 from tidemill.errors import BadSettings, TaskNotFound, TidemillError
+from tidemill.web.sessions import UndoForm
 
 pages = PageRoutes()
 
@@ -42,15 +44,21 @@ async def pause(request: PageRequest) -> Response:
     """Pause a task."""
     name = _named(request)
     await request.act(request.app.control.pause, PauseKind.TASK, name, reason=read_reason(request.form))
-    return request.back(_address(name), f"Task {name} is paused; running jobs continue.")
+    return request.back(
+        _address(name),
+        f"Task {name} is paused; running jobs continue.",
+        undo=UndoForm("/tasks/-/resume", {"name": name}),
+    )
 
 
 @pages.post("/tasks/-/resume", role=Role.OPERATOR, everywhere=True)
 async def resume(request: PageRequest) -> Response:
     """Resume a task."""
     name = _named(request)
-    await request.act(request.app.control.resume, PauseKind.TASK, name)
-    return request.back(_address(name), f"Jobs of task {name} start again.")
+    ended = await request.act(request.app.control.resume, PauseKind.TASK, name)
+    return request.back(
+        _address(name), f"Jobs of task {name} start again.", undo=undo_resume("/tasks/-/pause", ended)
+    )
 
 
 @pages.get("/tasks/-/settings/{name:path}", role=Role.SUPER_ADMIN, everywhere=True)

@@ -11,7 +11,7 @@ from tidemill.client.control import TENANT_SETTING
 from tidemill.client.stats.api import WINDOWS
 from tidemill.client.stats.reports import Report, TenantLoad
 from tidemill.dashboard.confirmation import ask
-from tidemill.dashboard.form_state import read_reason
+from tidemill.dashboard.form_state import read_reason, undo_resume
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
@@ -20,6 +20,7 @@ from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.records import Pause, PauseKind
 from tidemill.errors import BadSettings
 from tidemill.web.problems import Problem
+from tidemill.web.sessions import UndoForm
 
 pages = PageRoutes()
 
@@ -76,7 +77,11 @@ async def pause(request: PageRequest) -> Response:
     """Pause a tenant."""
     name = _named(request.form.get("name"))
     await request.act(request.app.control.pause, PauseKind.TENANT, name, reason=read_reason(request.form))
-    return request.back("/tenants", f"Tenant {name} is paused; running jobs continue.")
+    return request.back(
+        "/tenants",
+        f"Tenant {name} is paused; running jobs continue.",
+        undo=UndoForm("/tenants/resume", {"name": name}),
+    )
 
 
 @pages.post("/tenants/resume", role=Role.OPERATOR, everywhere=True)
@@ -85,7 +90,7 @@ async def resume(request: PageRequest) -> Response:
     name = _named(request.form.get("name"))
     ended = await request.act(request.app.control.resume, PauseKind.TENANT, name)
     words = f"Tenant {name} is resumed." if ended else f"Tenant {name} was not paused."
-    return request.back("/tenants", words)
+    return request.back("/tenants", words, undo=undo_resume("/tenants/pause", ended))
 
 
 @pages.post("/tenants/weight", role=Role.SUPER_ADMIN, everywhere=True)

@@ -204,6 +204,7 @@ POST   /settings/keys/revoke             keys.change
 GET    /settings/sessions                sessions.read
 POST   /settings/sessions/end            sessions.end
 GET    /schedules/new                    schedules.change
+GET    /schedules/preview                schedules.change
 POST   /schedules/new                    schedules.change
 GET    /schedules/{id}/edit              schedules.change   later
 POST   /schedules/{id}/edit              schedules.change   later

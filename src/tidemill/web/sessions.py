@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -42,6 +43,17 @@ LEAST_SECRET = 16
 
 THEMES = ("system", "light", "dark")
 LONGEST_COOKIE = 200
+
+
+LONGEST_UNDO = 500
+"""Maximum number of characters of a text that a message carries in order to undo an action."""
+
+
+class UndoForm(NamedTuple):
+    """The form that takes an action back: its path on this site, and its fields."""
+
+    path: str
+    fields: Mapping[str, str]
 
 
 class Session(NamedTuple):
@@ -176,17 +188,17 @@ class Sessions:
     # One-time messages after an action ---------------------------------------------------------------------------------
 
     def show_next(
-        self, response: Response, request: Request, words: str, *, good: bool, undo: str | None = None
+        self, response: Response, request: Request, words: str, *, good: bool, undo: UndoForm | None = None
     ) -> None:
-        """Show a message on the next page; ``undo`` is what the form that takes the action back sends."""
-        text = str(self._messages.dumps([good, words[:1000], undo]))
+        """Show a message on the next page; ``undo`` is the form that takes the action back."""
+        text = str(self._messages.dumps([good, words[:1000], undo and [undo.path, dict(undo.fields)]]))
         self._set(response, request, MESSAGE, text, 60)
 
-    def message(self, request: Request) -> tuple[bool, str, str | None] | None:
+    def message(self, request: Request) -> tuple[bool, str, UndoForm | None] | None:
         """Return whether the message reports success, the message itself, and how to undo the action."""
         try:
             message: Any = self._messages.loads(request.cookies.get(MESSAGE, ""), max_age=60)
-            return bool(message[0]), str(message[1]), message[2]
+            return bool(message[0]), str(message[1]), UndoForm(*message[2]) if message[2] else None
         except (BadData, IndexError, TypeError):
             return None
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from tidemill.domain.states import JobState
@@ -173,6 +173,36 @@ class ThroughputStep:
     duration_p95: timedelta | None
     lag_p50: timedelta | None
     lag_p95: timedelta | None
+
+
+RECENT = 5
+"""The pace "now" is that of this number of full minutes."""
+
+
+class Pace(NamedTuple):
+    """Ended jobs a minute, the share of failed ones, and the 95th percentiles in seconds; None without jobs."""
+
+    per_minute: float | None
+    failure_rate: float | None
+    run_p95: float | None
+    wait_p95: float | None
+
+
+def pace_of(minutes: Sequence[ThroughputStep]) -> Pace:
+    """Return the pace over these minutes. A percentile is the mean of the minutes', weighted by their jobs."""
+    judged = sum(minute.completed + minute.failed for minute in minutes)
+    return Pace(
+        sum(minute.total for minute in minutes) / len(minutes) if minutes else None,
+        sum(minute.failed for minute in minutes) / judged if judged else None,
+        _weighted([(minute.duration_p95, minute.total) for minute in minutes]),
+        _weighted([(minute.lag_p95, minute.total) for minute in minutes]),
+    )
+
+
+def _weighted(values: Sequence[tuple[timedelta | None, int]]) -> float | None:
+    measured = [(value.total_seconds(), number) for value, number in values if value is not None]
+    jobs = sum(number for _, number in measured)
+    return sum(seconds * number for seconds, number in measured) / jobs if jobs else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -236,8 +236,8 @@ function readOut(bar, chart) {
 }
 
 document.addEventListener("pointermove", (event) => {
-  const bar = event.target.closest?.("[data-brush] g[data-since]");
-  const chart = bar?.closest("[data-brush]");
+  const bar = event.target.closest?.(":is([data-brush], [data-readout]) g[data-since]");
+  const chart = bar?.closest("[data-brush], [data-readout]");
   for (const box of $$(".readout")) if (box.parentElement !== chart) box.remove();
   if (!bar) return;
   readOut(bar, chart);

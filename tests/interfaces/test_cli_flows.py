@@ -95,7 +95,7 @@ def test_a_flow_is_found_by_the_beginning_of_its_id(shop: Shop) -> None:
     both = next(place for place in range(36) if id[place] != other[place])
     done = shop.run("flows", "show", id[:both])
     assert done.exit_code == 1
-    assert "2 flows begin with" in done.output
+    assert "matches 2 flows; give more characters" in done.output
 
 
 @pytest.mark.parametrize(

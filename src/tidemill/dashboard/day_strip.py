@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
@@ -30,6 +30,9 @@ MOST_FIRES = DAY // timedelta(minutes=1)
 OFTEN = 24
 """A schedule with more fires than this is listed with its next fire alone."""
 
+BASE = 0.35
+"""Share of the height for schedules that fire often, so that the others stand out."""
+
 MOST_LISTED = 12
 _NAMED = 4
 
@@ -45,9 +48,9 @@ class Cell(NamedTuple):
     fires: int
     words: str
     x: float
-    y: float
     width: float
-    height: float
+    base: float  #: height of the bar of schedules that fire often
+    height: float  #: height of the bar of the other schedules, on top of it
 
 
 class ListedFire(NamedTuple):
@@ -86,47 +89,59 @@ def day_strip(
         key=lambda row: (row.next_fire_at, row.key),
     )
     counts: list[Counter[str]] = [Counter() for _ in range(CELLS)]
+    often: Counter[int] = Counter()
     listed: list[ListedFire] = []
     for row in due[:MOST_SCHEDULES]:
         fires = _fires_of(row, start)
         for at, number in fires.per_cell.items():
             counts[at][row.key] += number
+            if fires.often:
+                often[at] += number
         coming = [at for at in fires.first if at > now]
         shown = coming[: 1 if fires.often else MOST_LISTED]
         listed += [ListedFire(at, row.id, row.key, fires.often) for at in shown]
     listed.sort(key=lambda fire: (fire.at, fire.key))
-    most = max((sum(cell.values()) for cell in counts), default=0) or 1
+    totals = [sum(cell.values()) for cell in counts]
+    base = _heights([often[at] for at in range(CELLS)], height * BASE)
+    top = _heights([total - often[at] for at, total in enumerate(totals)], height * (1 - BASE))
     return DayStrip(
         [
-            _cell(start + number * STEP, number, cell, most, width, height)
-            for number, cell in enumerate(counts)
+            Cell(
+                start + at * STEP,
+                start + (at + 1) * STEP,
+                totals[at],
+                _words(cell),
+                *_place(at, width),
+                base[at],
+                top[at],
+            )
+            for at, cell in enumerate(counts)
         ],
         [start + number * DAY / TICKS for number in range(TICKS + 1)],
         listed[:MOST_LISTED],
-        sum(sum(cell.values()) for cell in counts),
+        sum(totals),
         max(0, len(due) - MOST_SCHEDULES),
         width,
         height,
     )
 
 
-def _cell(since: datetime, number: int, counts: Counter[str], most: int, width: float, height: float) -> Cell:
-    total, step = sum(counts.values()), width / CELLS
-    named = [key if fires == 1 else f"{key} ×{fires}" for key, fires in counts.most_common(_NAMED)]
-    if len(counts) > _NAMED:
-        named.append(f"{len(counts) - _NAMED} more")
-    # A single fire remains visible next to a quarter of an hour with many.
-    tall = max(4.0, height * total / most) if total else 0.0
-    return Cell(
-        since,
-        since + STEP,
-        total,
-        ", ".join(named),
-        round(number * step, 2),
-        round(height - tall, 2),
-        round(step - 1, 2),
-        round(tall, 2),
-    )
+def _heights(numbers: Sequence[int], tallest: float) -> list[float]:
+    """Scale numbers to heights. A single fire remains visible next to a quarter of an hour with many."""
+    most = max(numbers, default=0) or 1
+    return [round(max(4.0, tallest * number / most), 2) if number else 0.0 for number in numbers]
+
+
+def _place(at: int, width: float) -> tuple[float, float]:
+    step = width / CELLS
+    return round(at * step, 2), round(step - 1, 2)
+
+
+def _words(counts: Counter[str]) -> str:
+    named = [key if fires == 1 else f"{key} ×{fires}" for key, fires in counts.most_common()]
+    # Schedules that fire seldom come first: they are what a reader looks for.
+    named.reverse()
+    return ", ".join([*named[:_NAMED], *([f"{len(named) - _NAMED} more"] if len(named) > _NAMED else [])])
 
 
 class _Fires(NamedTuple):

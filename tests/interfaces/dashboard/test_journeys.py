@@ -173,16 +173,19 @@ def test_a_schedule_is_created_and_fires(site_windows: SiteWindows, script: bool
     page.get_by_role("link", name="New schedule").click()
     page.locator("#f-key").fill("every-second")
     page.locator("#f-task").select_option("send")
-    page.get_by_role("textbox", name=re.compile("^Arguments a JSON object")).fill('{"to": 7}')
+    if not script:
+        page.get_by_role("button", name="Show its arguments").click()
+    expect(page.get_by_label(re.compile("^to string"))).to_be_visible()
     page.locator("input[name=kind][value=every]").check()
     page.locator("input[name=interval]").fill("1")
     page.locator("select[name=interval_unit]").select_option("seconds")
     page.get_by_role("button", name="Save").click()
-    expect(page.locator("[aria-invalid=true]")).to_have_attribute("name", "args")
+    expect(page.locator("[aria-invalid=true]")).to_have_attribute("name", "arg.to")
     expect(page.locator("#f-key")).to_have_value("every-second")
-    page.get_by_role("textbox", name=re.compile("^Arguments a JSON object")).fill('{"to": "ada"}')
-    page.get_by_role("button", name="Preview").click()
-    expect(page.get_by_label("Preview")).to_contain_text("second")
+    page.get_by_label(re.compile("^to string")).fill("ada")
+    if not script:
+        page.get_by_role("button", name="Preview").click()
+    expect(page.get_by_label("Preview")).to_contain_text("Every second")
     page.get_by_role("button", name="Save").click()
     expect(page.locator("h1")).to_contain_text("every-second")
     with site.app.worker(grace=0.1):
@@ -192,6 +195,108 @@ def test_a_schedule_is_created_and_fires(site_windows: SiteWindows, script: bool
             _until(lambda: site.app.jobs.count(status=JobState.COMPLETED, tenant=ALL_TENANTS) > 0, page)
             page.reload()
             expect(page.locator("#fires tbody tr").first).to_be_visible()
+
+
+def test_a_schedule_is_moved_across_a_clock_change_with_the_keyboard(site_windows: SiteWindows) -> None:
+    site = site_windows.site
+    made = site.app.schedules.add("send", "0 6 * * *", "letters", args={"to": "ada"})
+    page = site_windows.window(role="admin").open("/schedules")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_contain_text("letters")
+    _tab_to(page, "Edit")
+    page.keyboard.press("Enter")
+    expect(page.locator("#preview h2")).to_have_text("At 06:00 every day")
+    _tab_to(page, "arg.to")
+    page.keyboard.type("grace")
+    _tab_to(page, "kind")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    _tab_to(page, "daily_at")
+    page.keyboard.type("02:30")
+    expect(page.locator("#preview h2")).to_have_text("At 02:30 every day")
+    expect(page.locator("#preview")).to_contain_text("UTC")
+    _tab_to(page, "timezone")
+    expect(page.locator("#zone-list li").first).to_contain_text("Europe/Berlin")
+    expect(page.locator("#zone-list li").first).to_contain_text("your time")
+    page.keyboard.type("berl")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.locator("#f-timezone")).to_have_value("Europe/Berlin")
+    expect(page.locator("#preview .clock-changes li").first).to_contain_text("02:30")
+    page.locator("#preview-from").evaluate(
+        "(field) => { field.value = '2027-03-28'; field.dispatchEvent(new Event('input', { bubbles: true })); }"
+    )
+    expect(page.locator("#preview")).to_contain_text("Sun 2027-03-28 03:00:00 +0200")
+    expect(page.locator("#preview")).to_contain_text("02:30, which does not exist on this day")
+    page.keyboard.press("Enter")
+    expect(page.locator(".toast")).to_contain_text("is saved and effective immediately")
+    changed = site.app.schedules.get(made.id)
+    assert (changed.words, changed.timezone, changed.args) == (
+        "At 02:30 every day",
+        "Europe/Berlin",
+        {"to": "grace"},
+    )
+
+
+def _tab_to(page: Page, name: str) -> None:
+    """Press Tab until the control with this name, or the link or button with this text, has the focus."""
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        if (
+            page.evaluate("(document.activeElement.name || document.activeElement.textContent).trim()")
+            == name
+        ):
+            return
+    raise AssertionError(f"Tab does not reach {name}")
+
+
+def test_a_schedule_is_run_and_paused_in_the_list_and_the_pause_is_undone(site_windows: SiteWindows) -> None:
+    site = site_windows.site
+    made = site.app.schedules.add("send", "0 6 * * *", "letters", args={"to": "ada"})
+    page = site_windows.window(role="operator").open("/schedules")
+    page.keyboard.press("j")
+    page.keyboard.press("n")
+    expect(page.locator("#ask h1")).to_have_text("Run letters now?")
+    page.keyboard.press("Enter")
+    expect(page.locator(".toast")).to_contain_text("of schedule letters was created")
+    assert site.app.jobs.count(tenant=ALL_TENANTS) == 1
+    page.get_by_role("button", name="Pause", exact=True).click()
+    expect(page.locator(".toast")).to_contain_text("Schedule letters is paused.")
+    assert not site.app.schedules.get(made.id).enabled
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator(".toast")).to_contain_text("Schedule letters is resumed.")
+    assert site.app.schedules.get(made.id).enabled
+
+
+def test_why_a_job_waits_is_found_with_the_keyboard(site_windows: SiteWindows) -> None:
+    site = site_windows.site
+    site.app.control.pause("queue", "mail", reason="the provider is down")
+    job = site.enqueue("send", to="ada")
+    page = site_windows.window(role="viewer").open("/")
+    page.keyboard.press("Control+k")
+    page.keyboard.type(str(job.id)[-12:])
+    expect(page.locator("#palette li").first).to_contain_text("job id")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(str(job.id)))
+    expect(page.locator("main")).to_contain_text("the provider is down")
+
+
+def test_a_review_is_approved_with_the_keyboard(site_windows: SiteWindows) -> None:
+    site = site_windows.site
+    job = site.enqueue("look", what="the cover")
+    site.drain()
+    page = site_windows.window(role="operator").open("/jobs?status=review_needed")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_contain_text("is this right?")
+    _tab_to(page, "Approve…")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.type("it is")
+    page.keyboard.press("Enter")
+    expect(page.locator("main .badge").first).to_have_text("completed")
+    assert (job.refresh().status, job.refresh().reason) == (JobState.COMPLETED, "it is")
 
 
 @BOTH

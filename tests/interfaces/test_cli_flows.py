@@ -87,14 +87,15 @@ def test_a_flow_is_shown_with_its_nodes(shop: Shop) -> None:
         assert words in text
 
 
-def test_a_flow_is_found_by_the_beginning_of_its_id(shop: Shop) -> None:
+def test_a_flow_is_found_by_the_beginning_or_the_end_of_its_id(shop: Shop) -> None:
     id = start(shop)
     assert shop.json("flows", "show", id[:-1])["id"] == id
     assert shop.json("flows", "show", id.upper())["id"] == id
+    assert shop.json("flows", "show", id[-12:])["id"] == id
     other = start(shop)
     both = next(place for place in range(36) if id[place] != other[place])
     done = shop.run("flows", "show", id[:both])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "matches 2 flows; give more characters" in done.output
 
 

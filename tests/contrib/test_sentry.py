@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 import subprocess
@@ -16,8 +17,10 @@ from typing import Any
 import pytest
 import sentry_sdk
 
-from tidemill import App, Cron, Fixed, ManualClock, PermanentError, Retry, Snooze
+from tidemill import App, Context, Cron, Fixed, ManualClock, PermanentError, Retry, Snooze
 from tidemill.contrib.sentry import TidemillIntegration
+
+ENDED = ("completed", "failed", "timed_out", "dead_lettered", "scheduled")
 
 
 class Envelopes:
@@ -92,7 +95,7 @@ def run(app: App, *jobs: Any) -> None:
     """Run jobs in a worker until they have ended or wait for another attempt."""
     with app.worker():
         for job in jobs:
-            while job.refresh().status not in ("completed", "failed", "dead_lettered", "scheduled"):
+            while job.refresh().status not in ENDED:
                 threading.Event().wait(0.01)
 
 
@@ -151,6 +154,47 @@ def test_a_permanent_error_is_reported_once(app: App, sentry: Envelopes) -> None
     assert event["exception"]["values"][0]["value"] == "the card has expired"
 
 
+@pytest.mark.parametrize("in_coroutine", [True, False])
+def test_a_job_that_runs_out_of_time_is_one_event(app: App, sentry: Envelopes, in_coroutine: bool) -> None:
+    def late(ctx: Context) -> None:
+        while True:
+            ctx.check()
+            threading.Event().wait(0.01)
+
+    async def alate() -> None:
+        await asyncio.sleep(60)
+
+    options: Any = {"name": "late", "retry": Fixed(max_attempts=2, wait=0), "timeout": "200ms"}
+    job = app.task(**options)(alate if in_coroutine else late).enqueue()
+    run(app, job)
+    assert job.refresh().status == "timed_out"
+    (event,) = sentry.of("event")
+    assert "attempt 2 of 2 timed_out" in event["logentry"]["formatted"]
+
+
+def test_a_job_that_a_person_retries_is_one_event_for_each_final_failure(app: App, sentry: Envelopes) -> None:
+    works = False
+
+    @app.task(retry=Fixed(max_attempts=2, wait=0))
+    def charge() -> None:
+        if not works:
+            raise ConnectionError("the bank is away")
+
+    job = charge.enqueue()
+    run(app, job)
+    assert len(sentry.of("event")) == 1
+    job.retry()
+    run(app, job)
+    first, second = sentry.of("event")
+    assert first["event_id"] != second["event_id"]
+    assert [event["contexts"]["job"]["attempt"] for event in (first, second)] == [2, 2]
+    works = True
+    job.retry()
+    run(app, job)
+    assert job.refresh().status == "completed"
+    assert len(sentry.of("event")) == 2
+
+
 def test_a_result_that_cannot_be_stored_is_reported(app: App, sentry: Envelopes) -> None:
     @app.task
     def wrong() -> int:
@@ -203,6 +247,77 @@ def test_every_fire_is_a_check_in_of_its_schedule(sentry: Envelopes) -> None:
     first = next(check for check in checks if check["status"] == "in_progress")
     assert first["monitor_config"]["schedule"] == {"type": "crontab", "value": "0 * * * *"}
     assert first["monitor_config"]["timezone"] == "Europe/Berlin"
+
+
+def check_ins_of(sentry: Envelopes) -> dict[str, list[str]]:
+    """The statuses of every check-in, by its id."""
+    found: dict[str, list[str]] = {}
+    for check in sentry.of("check_in"):
+        found.setdefault(check["check_in_id"], []).append(check["status"])
+    return found
+
+
+def test_a_fire_with_several_attempts_and_a_snooze_is_one_check_in(sentry: Envelopes) -> None:
+    clock, ends = ManualClock(), iter([Snooze(for_="10s"), Retry(after="10s"), ConnectionError("away"), None])
+    with App("memory://", clock=clock) as app:
+
+        @app.task(retry=Fixed(max_attempts=5, wait=10))
+        def clean() -> None:
+            if (error := next(ends)) is not None:
+                raise error
+
+        app.schedules.add(clean, Cron("0 * * * *"), key="nightly")
+        clock.advance(3600)
+        testing = app.testing()
+        for _ in range(4):
+            testing.drain()
+            testing.advance(10)
+        (job,) = app.jobs.list().items
+        assert (job.status, job.attempt) == ("completed", 3)
+        assert check_ins_of(sentry) == {job.id.hex: ["in_progress", "ok"]}
+
+
+def test_a_fire_that_a_person_retries_stays_one_check_in(sentry: Envelopes) -> None:
+    clock = ManualClock()
+    with App("memory://", clock=clock) as app:
+
+        @app.task(retry=None)
+        def clean() -> None:
+            raise ConnectionError("away")
+
+        app.schedules.add(clean, Cron("0 * * * *"), key="nightly")
+        clock.advance(3600)
+        app.testing().drain()
+        (job,) = app.jobs.list().items
+        job.retry()
+        app.testing().drain()
+        found = check_ins_of(sentry)
+    assert found.keys() == {job.id.hex}
+    assert found[job.id.hex].count("in_progress") == 1
+    assert set(found[job.id.hex][1:]) == {"error"}
+
+
+@pytest.mark.parametrize("in_coroutine", [True, False])
+def test_a_fire_that_runs_out_of_time_ends_its_check_in_with_an_error(
+    sentry: Envelopes, in_coroutine: bool
+) -> None:
+    with App("memory://") as app:
+
+        def late(ctx: Context) -> None:
+            while True:
+                ctx.check()
+                threading.Event().wait(0.01)
+
+        async def alate() -> None:
+            await asyncio.sleep(60)
+
+        task = app.task(name="late", retry=None, timeout="200ms")(alate if in_coroutine else late)
+        app.schedules.add(task, Cron("* * * * * *"), key="often")
+        with app.worker():
+            while not (jobs := app.jobs.list(status="timed_out").items):
+                threading.Event().wait(0.02)
+        found = check_ins_of(sentry)
+    assert found[jobs[0].id.hex] == ["in_progress", "error"]
 
 
 PROGRAM = """

@@ -7,10 +7,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import sentry_sdk
@@ -21,13 +23,14 @@ from sentry_sdk.utils import event_from_exception
 
 from tidemill.domain.job import JobRow
 from tidemill.domain.schedules import ScheduleRow
-from tidemill.errors import Signal
+from tidemill.errors import Cancel, Review, Signal
 from tidemill.tasks.ambient import current_job
 from tidemill.tasks.hooks import AllHooks, Hooks
 from tidemill.tasks.middleware import HookStep
 
 _TRACE_HEADERS = ("sentry-trace", "baggage")
 _FRESH = 60.0  # seconds for which a schedule is cached
+_MOST_RAISED = 1_000
 
 
 class TidemillIntegration(Integration):
@@ -35,7 +38,8 @@ class TidemillIntegration(Integration):
 
     Attempts that are retried, and the signals ``Retry``, ``Snooze``, ``Cancel`` and ``Review``, are not reported. A job
     whose process was killed or crashed is reported as a message. ``ignore`` are exception types that are not reported.
-    With ``monitor_schedules``, every fire of a schedule is a check-in of a monitor that has the key of the schedule.
+    With ``monitor_schedules``, every fire of a schedule is one check-in of a monitor that has the key of the schedule: it
+    begins with the first execution of the job and ends with the job. Further attempts and retries by a person belong to it.
     """
 
     identifier = "tidemill"
@@ -50,8 +54,8 @@ class TidemillIntegration(Integration):
         self.monitor_schedules = monitor_schedules
         self.ignore = tuple(ignore)
         self.propagate_traces = propagate_traces
-        #: scopes of executions that have just raised an exception, by job and token
-        self.scopes: dict[tuple[UUID, int], Scope] = {}
+        #: executions that have just raised an exception, by job and token
+        self._raised: dict[tuple[UUID, int], _Raised] = {}
         self._schedules: dict[UUID, tuple[float, ScheduleRow | None]] = {}
 
     @staticmethod
@@ -59,6 +63,18 @@ class TidemillIntegration(Integration):
         """Install the hooks of every app of this process."""
         add_global_event_processor(_without_duplicates)
         AllHooks.install(_install)
+
+    def note_raised(self, job: JobRow, raised: _Raised) -> None:
+        """Remember an execution until its worker has decided whether the job is retried."""
+        self._raised[job.id, job.token] = raised
+        while (
+            len(self._raised) > _MOST_RAISED
+        ):  # not every execution that raises fails, such as one of older code
+            self._raised.pop(next(iter(self._raised)), None)
+
+    def take_raised(self, job: JobRow) -> _Raised | None:
+        """Return and forget an execution that raised an exception."""
+        return self._raised.pop((job.id, job.token), None)
 
     def schedule(self, hooks: Hooks, id: UUID) -> ScheduleRow | None:
         """Return a schedule as it was at most a minute ago; None if it is gone or the store does not answer."""
@@ -80,7 +96,7 @@ def _install(hooks: Hooks) -> None:
         return _execution(hooks, job)
 
     hooks.add_managers(execute, _enqueue)
-    hooks.failures.append(_report)
+    hooks.failures.append(partial(_report, hooks))
     hooks.flushes.append(lambda seconds: sentry_sdk.flush(timeout=seconds))
 
 
@@ -126,18 +142,18 @@ def _execution(hooks: Hooks, job: JobRow) -> Iterator[None]:
             carried, op="queue.process", name=job.task, source="task", origin="auto.queue.tidemill"
         )
         checkin = _CheckIn(integration, hooks, job)
+        checkin.begin()
         with sentry_sdk.start_transaction(transaction) as span:
             for name, value in _measured(job).items():
                 span.set_data(name, value)
             try:
                 yield
             except BaseException as error:
-                if isinstance(error, Signal):
+                if type(error) in (Cancel, Review):
                     checkin.end("ok")
-                else:
+                elif not isinstance(error, Signal) or isinstance(error, Cancel):
                     span.set_status("internal_error")
-                    checkin.end("error")
-                    integration.scopes[job.id, job.token] = scope.fork()
+                    integration.note_raised(job, _Raised(scope.fork(), checkin))
                 raise
             span.set_status("ok")
             checkin.end("ok")
@@ -169,24 +185,28 @@ def _measured(job: JobRow) -> dict[str, object]:
     return measured
 
 
-def _report(job: JobRow, error: BaseException, final: bool) -> None:
-    """Report the exception of a job that is not retried."""
+def _report(hooks: Hooks, job: JobRow, error: BaseException, final: bool) -> None:
+    """Report the exception of a job that is not retried, and end its check-in."""
     integration = _integration()
     if integration is None:
         return
-    scope = integration.scopes.pop((job.id, job.token), None)
-    if not final or isinstance(error, integration.ignore):
+    raised = integration.take_raised(job)
+    if not final:
         return
+    checkin = _CheckIn(integration, hooks, job) if raised is None else raised.checkin
+    checkin.end("error")
+    if isinstance(error, (*integration.ignore, Cancel, asyncio.CancelledError)):
+        return  # the record of a timeout in the log is the event: its exception says nothing more
     event, hint = event_from_exception(
         error,
         client_options=sentry_sdk.get_client().options,
         mechanism={"type": "tidemill", "handled": False},
     )
-    if scope is None:  # the result of the task could not be stored, which happens after its scope has ended
+    if raised is None:  # the result of the task could not be stored, which happens after its scope has ended
         event["contexts"] = {"job": _described(job)}
         sentry_sdk.capture_event(event, hint)
         return
-    with sentry_sdk.scope.use_isolation_scope(scope):
+    with sentry_sdk.scope.use_isolation_scope(raised.scope):
         sentry_sdk.capture_event(event, hint)
 
 
@@ -198,23 +218,39 @@ def _without_duplicates(event: Any, hint: dict[str, Any]) -> Any:
     return event
 
 
+class _Raised(NamedTuple):
+    """The scope and the check-in of an execution that raised an exception."""
+
+    scope: Scope
+    checkin: _CheckIn
+
+
 class _CheckIn:
-    """The check-in of one fire of a schedule; nothing if the job has no schedule or the app wants no monitors."""
+    """The check-in of one fire of a schedule; nothing if the job has no schedule or the app wants no monitors.
+
+    Its id is that of the job, so that all executions of a fire belong to one check-in.
+    """
 
     def __init__(self, integration: TidemillIntegration, hooks: Hooks, job: JobRow) -> None:
-        self._id: str | None = None
-        schedule_id = job.details.schedule_id
-        if not integration.monitor_schedules or schedule_id is None:
-            return
-        schedule = integration.schedule(hooks, schedule_id)
-        if schedule is None:
-            return
-        self._slug, self._began = schedule.key, time.monotonic()
-        self._id = capture_checkin(self._slug, status="in_progress", monitor_config=_monitor(schedule, job))
+        self._job, self._schedule = job, None
+        self._began: float | None = None
+        if integration.monitor_schedules and job.details.schedule_id is not None:
+            self._schedule = integration.schedule(hooks, job.details.schedule_id)
+
+    def begin(self) -> None:
+        """Send that the fire is in progress, with its first execution."""
+        if self._job.token == 1:
+            self._began = time.monotonic()
+            self._send("in_progress", None)
 
     def end(self, status: str) -> None:
-        if self._id is not None:
-            capture_checkin(self._slug, self._id, status=status, duration=time.monotonic() - self._began)
+        """Send how the fire ended. Sentry computes the duration of a fire with several executions."""
+        self._send(status, None if self._began is None else time.monotonic() - self._began)
+
+    def _send(self, status: str, duration: float | None) -> None:
+        if self._schedule is not None:
+            monitor = _monitor(self._schedule, self._job)
+            capture_checkin(self._schedule.key, self._job.id.hex, status, duration, monitor)
 
 
 def _monitor(schedule: ScheduleRow, job: JobRow) -> Any:

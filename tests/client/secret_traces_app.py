@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 
 from tidemill import App, Context, PermanentError, Secret
 
@@ -19,6 +20,9 @@ async def pay(ctx: Context, card: Secret[str], public: str, number: int) -> Secr
     ctx.log(f"charging {card.reveal()}", used=[card.reveal()])
     ctx.progress(0.5, f"with {card.reveal()}")
     logging.getLogger("shop").warning("card %s of %s", card.reveal(), public, extra={"card": card.reveal()})
+
+    print(f"{public}: card", card.reveal())
+    print("password=", "hunter-", card.reveal(), sep="", end="", file=sys.stderr)
 
     def issue() -> Secret[str]:
         return Secret(card.reveal()[::-1] + card.reveal())

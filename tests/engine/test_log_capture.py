@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from tidemill import App, Context, Fixed, PermanentError
+from tidemill import App, Context, Fixed, PermanentError, Secret
 from tidemill.engine import log_capture
 from tidemill.engine.log_capture import HANDLER
 from tidemill.engine.log_records import stamp_records
 from tidemill.errors import BadSettings, JobFailed
+from tidemill.tasks.secret_values import KEYS, new_key
 
 log = logging.getLogger("shop")
 
@@ -80,7 +81,7 @@ def test_info_captures_records_and_printed_lines_and_leaves_the_output_as_it_is(
 
     with app:
         with app.worker():
-            assert type(sys.stdout).__name__ == "JobStdout"
+            assert type(sys.stdout).__name__ == "JobOutput"
             print("outside of jobs")
             jobs = work.enqueue(), awork.enqueue()
             for job in jobs:
@@ -92,11 +93,91 @@ def test_info_captures_records_and_printed_lines_and_leaves_the_output_as_it_is(
                 ("info", "four"),
             ]
             assert lines(jobs[1]) == [("info", "from a coroutine")]
-        assert type(sys.stdout).__name__ != "JobStdout"
+        assert type(sys.stdout).__name__ != "JobOutput"
     out = capsys.readouterr().out
     assert out.startswith("outside of jobs\n")
     for text in ("one 2\n", "three\nfour", "from a coroutine\n"):
         assert out.count(text) == 1, text
+
+
+class _Recorded(io.StringIO):
+    """A stream that records each write."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[str] = []
+
+    def write(self, text: str) -> int:
+        self.writes.append(text)
+        return len(text)
+
+
+def recorded_output(monkeypatch: pytest.MonkeyPatch) -> _Recorded:
+    """Replace standard output. A fixture would be too early: pytest replaces it again before the test."""
+    stream = _Recorded()
+    monkeypatch.setattr(sys, "stdout", stream)
+    return stream
+
+
+def test_secrets_that_a_job_prints_are_removed_from_the_output_and_from_its_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    printed = recorded_output(monkeypatch)
+    monkeypatch.setenv(KEYS, new_key("k1"))
+    app = App("memory://", capture_logs="INFO")
+
+    @app.task
+    def pay(card: Secret[str]) -> None:
+        print("card", card.reveal(), "password=hunter2")
+        print("password=", end="")
+        sys.stdout.write("hunter3\nlast ")
+        print(card.reveal(), end="")
+
+    with app, app.worker():
+        job = pay.enqueue(card=Secret("4111-1111"))
+        job.result()
+        print("4111-1111 outside of a job")
+        assert [text for _, text in lines(job)] == ["card *** password=***", "password=***", "last ***"]
+    # The stream gets whole lines, because a secret may be printed in several pieces.
+    assert printed.writes[:3] == ["card *** password=***\n", "password=***\n", "last ***"]
+    assert "".join(printed.writes[3:]) == "4111-1111 outside of a job\n"
+
+
+def test_a_job_that_flushes_the_output_shows_the_line_it_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = recorded_output(monkeypatch)
+    app = App("memory://", capture_logs="INFO")
+    seen: list[list[str]] = []
+
+    @app.task
+    async def work() -> None:
+        print("one", end="")
+        seen.append(printed.writes[:])
+        print(" two", end="", flush=True)
+        seen.append(printed.writes[:])
+        print(" three")
+
+    with app, app.worker():
+        job = work.enqueue()
+        job.result()
+        assert lines(job) == [("info", "one two three")]
+    assert seen == [[], ["one two"]]
+    assert printed.writes == ["one two", " three\n"]
+
+
+def test_a_very_long_line_is_written_before_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = recorded_output(monkeypatch)
+    app = App("memory://", capture_logs="INFO")
+
+    @app.task
+    def work() -> None:
+        for _ in range(3):
+            print("x" * 50_000, end="")
+        assert [len(text) for text in printed.writes] == [100_000]
+
+    with app, app.worker():
+        work.enqueue().result()
+    assert [len(text) for text in printed.writes] == [100_000, 50_000]
+    assert log_capture.PARTIAL_LINES == {}
 
 
 def test_a_traceback_is_part_of_the_captured_line() -> None:

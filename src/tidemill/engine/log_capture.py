@@ -7,6 +7,7 @@ import sys
 import threading
 from typing import Any
 
+from tidemill.engine.sanitize import scrubbed
 from tidemill.tasks.ambient import current_job
 
 MOST_LINES = 10_000
@@ -17,13 +18,12 @@ _JOBS = "tidemill.jobs"
 
 
 class Captured:
-    """The number of lines that one execution has captured, and the beginning of a printed line."""
+    """The number of lines that one execution has captured."""
 
-    __slots__ = ("lines", "printed")
+    __slots__ = ("lines",)
 
     def __init__(self) -> None:
         self.lines = 0
-        self.printed = ""
 
 
 class _Busy(threading.local):
@@ -110,11 +110,31 @@ def is_configured() -> bool:
     return any(handler is not HANDLER for handler in logging.getLogger().handlers)
 
 
-class JobStdout:
-    """Standard output that also copies what jobs print into their logs. Everything else is that of the stream."""
+class _PartialLine:
+    """The beginning of a line that a job prints: what the stream still lacks, and what the job's log still lacks."""
+
+    __slots__ = ("unlogged", "unwritten")
+
+    def __init__(self) -> None:
+        self.unwritten = self.unlogged = ""
+
+
+PARTIAL_LINES: dict[Any, dict[JobOutput, _PartialLine]] = {}
+"""The lines that running jobs have begun to print, by the context of the job. Nearly always empty."""
+
+_LONGEST_PARTIAL = 65_536
+
+
+class JobOutput:
+    """A standard stream that removes secrets from what jobs print.
+
+    A secret may be printed in several pieces, so a job's text is written line by line, or when the job flushes the
+    stream. The rest of the program uses the stream as it is.
+    """
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
+        self.copies = False  #: whether lines are copied into the logs of jobs that capture them
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)
@@ -123,41 +143,86 @@ class JobStdout:
         return iter(self.stream)
 
     def write(self, text: str) -> int:
-        """Write to the stream, and copy whole lines into the log of the running job."""
-        written: int = self.stream.write(text)
+        """Write a text; inside a job, its whole lines without secrets."""
         context: Any = current_job()
-        least = getattr(context, "capture", None)
-        if least is not None and least <= logging.INFO and text and not _busy.now:
-            _printed(context, text)
-        return written
+        if context is None or _busy.now or not isinstance(text, str):
+            written: int = self.stream.write(text)
+            return written
+        if text:
+            self._print(context, text)
+        return len(text)
 
     def writelines(self, lines: Any) -> None:
         """Write these lines."""
         for line in lines:
             self.write(line)
 
+    def flush(self) -> None:
+        """Write the line that the running job has begun, and flush the stream."""
+        line = PARTIAL_LINES.get(current_job(), {}).get(self)
+        if line is not None:
+            self._write_rest(line)
+        self.stream.flush()
 
-def _printed(context: Any, text: str) -> None:
-    captured = getattr(context, "captured", None)
-    if captured is None:
-        captured = context.captured = Captured()
-    *lines, captured.printed = (captured.printed + text).split("\n")
-    for line in lines:
-        _write(context, line, "info", logger="stdout")
+    def _print(self, context: Any, text: str) -> None:
+        lines = PARTIAL_LINES.get(context)
+        line = (lines or {}).get(self) or _PartialLine()
+        complete, newline, rest = text.rpartition("\n")
+        if newline:
+            self.stream.write(scrubbed(f"{line.unwritten}{complete}\n"))
+            self._copy(context, f"{line.unlogged}{complete}")
+            line = _PartialLine()
+        line.unwritten += rest
+        line.unlogged += rest
+        if len(line.unlogged) > _LONGEST_PARTIAL:
+            self._end_line(context, line)
+        elif rest:
+            PARTIAL_LINES.setdefault(context, {})[self] = line
+            return
+        if lines is not None and lines.pop(self, None) is not None and not lines:
+            PARTIAL_LINES.pop(context, None)
+
+    def _write_rest(self, line: _PartialLine) -> None:
+        unwritten, line.unwritten = line.unwritten, ""
+        if unwritten:
+            self.stream.write(scrubbed(unwritten))
+
+    def _end_line(self, context: Any, line: _PartialLine) -> None:
+        self._write_rest(line)
+        if line.unlogged:
+            self._copy(context, line.unlogged)
+
+    def _copy(self, context: Any, text: str) -> None:
+        least = getattr(context, "capture", None)
+        if self.copies and least is not None and least <= logging.INFO:
+            for line in text.split("\n"):
+                _write(context, line, "info", logger="stdout")
 
 
 def flush_print(context: Any) -> None:
-    """Copy the beginning of a line that a job printed last, without a line break."""
-    captured = getattr(context, "captured", None)
-    if captured is not None and captured.printed:
-        _printed(context, "\n")
+    """Write and copy the beginnings of lines that a job printed last, without a line break."""
+    for output, line in PARTIAL_LINES.pop(context, {}).items():
+        output._end_line(context, line)
 
 
 class _Installed:
-    """Workers of this process that capture printed lines."""
+    """Workers of this process that capture printed lines, and whether the whole process only runs jobs."""
 
     lock = threading.Lock()
     number = 0
+    always = False
+
+
+def scrub_output() -> None:
+    """Remove secrets from what jobs print in this process, which only runs jobs, to its end."""
+    with _Installed.lock:
+        _Installed.always = True
+        sys.stdout = _wrapped(sys.stdout)
+        sys.stderr = _wrapped(sys.stderr)
+
+
+def _wrapped(stream: Any) -> Any:
+    return stream if stream is None or isinstance(stream, JobOutput) else JobOutput(stream)
 
 
 def begin_capture(least: int | None) -> None:
@@ -171,8 +236,9 @@ def begin_capture(least: int | None) -> None:
     if least <= logging.INFO:
         with _Installed.lock:
             _Installed.number += 1
-            if not isinstance(sys.stdout, JobStdout):
-                sys.stdout = JobStdout(sys.stdout)
+            sys.stdout = _wrapped(sys.stdout)
+            if isinstance(sys.stdout, JobOutput):
+                sys.stdout.copies = True
 
 
 def end_capture(least: int | None) -> None:
@@ -181,5 +247,7 @@ def end_capture(least: int | None) -> None:
         return
     with _Installed.lock:
         _Installed.number -= 1
-        if _Installed.number == 0 and isinstance(sys.stdout, JobStdout):
-            sys.stdout = sys.stdout.stream
+        if _Installed.number == 0 and isinstance(sys.stdout, JobOutput):
+            sys.stdout.copies = False
+            if not _Installed.always:
+                sys.stdout = sys.stdout.stream

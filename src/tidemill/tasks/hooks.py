@@ -43,7 +43,6 @@ class Hooks:
     __slots__ = (
         "__weakref__",
         "capture",
-        "captures_print",
         "enqueue_managers",
         "enqueue_middleware",
         "execute_managers",
@@ -73,7 +72,6 @@ class Hooks:
         self.flushes: list[Callable[[float], object]] = []
         #: the lowest level of log records that are copied into the log of their job; None for no records
         self.capture: int | None = None
-        self.captures_print = False
         #: whether the start and the end of every job are logged at INFO
         self.log_jobs = False
 
@@ -100,7 +98,6 @@ class Hooks:
     def set_logging(self, capture: int | None, *, log_jobs: bool) -> None:
         """Set which log records are copied into the log of their job, and which events of jobs are logged."""
         self.capture, self.log_jobs = capture, log_jobs
-        self.captures_print = capture is not None and capture <= logging.INFO
 
     def add_middleware(self, middleware: Middleware, only: Only | None, tasks: Iterator[Declared]) -> None:
         """Add a middleware for enqueues, executions or both; the first one added is outermost."""

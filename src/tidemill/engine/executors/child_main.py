@@ -64,7 +64,7 @@ from tidemill.engine.frames_events import event_to_data
 from tidemill.engine.frames_follow_ups import following_to_data
 from tidemill.engine.job_ends import GroupEnds, JobEnd, ends_from_data
 from tidemill.engine.lifespan import Lifetime, OwnLoopLifetime
-from tidemill.engine.log_capture import begin_capture
+from tidemill.engine.log_capture import begin_capture, scrub_output
 from tidemill.engine.log_formats import LogOutput, add_log_arguments, write_output
 from tidemill.engine.log_records import stamp_records
 from tidemill.engine.runner.execution import ExecutionEnd, arun, run
@@ -526,6 +526,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     if given.log_level is not None:
         write_output(LogOutput.taken(vars(given)), capture=app.hooks.capture)
+    scrub_output()
     begin_capture(app.hooks.capture)
     Child(app, wire, given.store_name, life, detached=given.detached).serve()
     life.exit()

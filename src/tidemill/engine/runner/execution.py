@@ -50,7 +50,7 @@ from tidemill.engine.django_connections import close_old_connections
 from tidemill.engine.flow_growth import joined
 from tidemill.engine.follow_ups import Again
 from tidemill.engine.inputs import Inputs, are_read, takes_inputs
-from tidemill.engine.log_capture import flush_print
+from tidemill.engine.log_capture import PARTIAL_LINES, flush_print
 from tidemill.engine.provided_values import acall_with_provided, call_with_provided
 from tidemill.engine.runner.large_values import stored_end
 from tidemill.engine.runner.retry_hooks import NO_WISH, RetryWish, ask, execution_of, has_hooks
@@ -126,7 +126,7 @@ def run(
     except BaseException as error:  # noqa: BLE001  (any exception of a task is an outcome)
         ended = attempt.raised(error)
     finally:
-        if hooks.captures_print:
+        if PARTIAL_LINES:
             flush_print(attempt.context)
         if "django.db" in sys.modules:  # the job may have imported it
             close_old_connections()
@@ -164,11 +164,11 @@ async def arun(
     except KeyboardInterrupt:
         raise
     except asyncio.CancelledError as error:
-        return attempt.cancelled(error)
+        ended = attempt.cancelled(error)
     except BaseException as error:  # noqa: BLE001  (any exception of a task is an outcome)
         ended = attempt.raised(error)
     finally:
-        if hooks.captures_print:
+        if PARTIAL_LINES:
             flush_print(attempt.context)
     if hooks.failures:
         attempt.report(hooks, ended)
@@ -416,9 +416,9 @@ class _Attempt(inside_job):
         return ExecutionEnd(outcome, None, None, self._began, ended, error, additions=additions)
 
     def report(self, hooks: Hooks, ended: ExecutionEnd) -> None:
-        """Call the hooks for failures, if this execution failed with an exception."""
+        """Call the hooks for failures, if this execution failed with an exception or ran out of time."""
         error, outcome = ended.exception, ended.outcome
-        if error is None or not isinstance(outcome, Failed):
+        if error is None or not isinstance(outcome, Failed | TimedOut):
             return
         policy = self._declared.policy(self.context.job.details)
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from copy import copy
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from types import ModuleType, TracebackType
@@ -28,6 +29,7 @@ from tidemill.app_settings import (
     urls_of,
     with_result_options,
 )
+from tidemill.app_tasks import KnownTasks, NamedTaskApp
 from tidemill.archive.duty import RetentionDuty
 from tidemill.archive.objects import split_places
 from tidemill.client.access import Audit
@@ -37,7 +39,6 @@ from tidemill.client.core import Client
 from tidemill.client.enqueue.bound_task import BoundTask, Recipe
 from tidemill.client.enqueue.options import CallKeywords
 from tidemill.client.jobs.api import Jobs
-from tidemill.client.jobs.handle import Job
 from tidemill.client.limits import Limits
 from tidemill.client.own_connection import OwnConnections
 from tidemill.client.schedules.api import Schedules
@@ -65,7 +66,7 @@ from tidemill.tasks.hooks import EnqueueManager, ExecuteManager, Hooks, Only
 from tidemill.tasks.middleware import Middleware
 from tidemill.tasks.options import TaskKeywords, read_options
 from tidemill.tasks.registry import Registry
-from tidemill.tasks.task import Declared, declare, default_name, undeclared
+from tidemill.tasks.task import Declared, declare, default_name, module_name
 
 if TYPE_CHECKING:
     from socket import socket
@@ -75,7 +76,7 @@ if TYPE_CHECKING:
     from tidemill.testing.runner import Testing
 
 
-class App(FlowApp, NotificationApp, TaskDeclarer, MessageSender, LeaseApp):
+class App(FlowApp, NotificationApp, TaskDeclarer, NamedTaskApp, MessageSender, LeaseApp):
     """Tasks and the stores that hold their jobs.
 
     ``App()`` keeps jobs in the store that ``TIDEMILL_STORE``, ``TIDEMILL_STORE_FILE``, ``store`` in ``[tool.tidemill]`` of
@@ -195,6 +196,7 @@ class App(FlowApp, NotificationApp, TaskDeclarer, MessageSender, LeaseApp):
         self.definitions, self.schedules = Definitions(self._client), Schedules(self._client)
         self.stats, self.control = StatsApi(self._client), Control(self._client)
         self.audit, self.limits = Audit(self._client), Limits(self._client)
+        self.known_tasks = KnownTasks(self._client)
         self._bind_notifications()
 
     @property
@@ -267,8 +269,13 @@ class App(FlowApp, NotificationApp, TaskDeclarer, MessageSender, LeaseApp):
     # Tasks -----------------------------------------------------------------------------------------------------------
 
     def _declare(self, target: Callable[..., Any], options: TaskKeywords) -> BoundTask[Any, Any]:
-        name = options.get("name") or default_name(target)
+        name, former = options.get("name"), None
+        if name is None:
+            name = default_name(target)
+            if self._settings.get("task_names") == "module":
+                name, former = f"{module_name(target)}.{name}", name
         declared = declare(target, read_options(name, {**self._result_options, **options}))
+        declared = declared if former is None else replace(declared, former_name=former)
         self._add(declared)
         return BoundTask(self._client, declared)
 
@@ -300,26 +307,6 @@ class App(FlowApp, NotificationApp, TaskDeclarer, MessageSender, LeaseApp):
                 for task, trigger, key, options in group.schedules:
                     self.schedule(task, trigger, key, **options)
                 group.attach(self)
-
-    def enqueue(self, task: str, /, **arguments: Any) -> Job[Any]:
-        """Enqueue a job by the name of its task: ``app.enqueue("mail.send", to="ada")``.
-
-        If this app declares the task, its arguments are validated. Otherwise they are stored as given, with the default
-        queue, retries and timeout, and without the limits of the task, which only the declaring code knows.
-        """
-        return self._by_name(task).enqueue(**arguments)
-
-    async def aenqueue(self, task: str, /, **arguments: Any) -> Job[Any]:
-        """Async version of ``enqueue``."""
-        return await self._by_name(task).aenqueue(**arguments)
-
-    def bound_task(self, name: str) -> BoundTask[..., Any]:
-        """Return a declared task by its name or alias: ``app.bound_task("mail.send").using(delay="10m").enqueue(…)``."""
-        return BoundTask(self._client, self.registry.get(name))
-
-    def _by_name(self, name: str) -> BoundTask[..., Any]:
-        declared = self.registry.get(name) if name in self.registry else undeclared(name)
-        return BoundTask(self._client, declared)
 
     def recipe(self, **options: Unpack[CallKeywords]) -> Recipe:
         """Return a reusable set of call options: ``recipe(task).enqueue(…)``. Options of a call take precedence."""
@@ -421,12 +408,14 @@ class App(FlowApp, NotificationApp, TaskDeclarer, MessageSender, LeaseApp):
         return done
 
     def confirm(self) -> None:
-        """Record in the stores that this deployment is alive. A running worker does this every minute."""
+        """Record in the stores that this deployment is alive, and its tasks. A running worker does this every minute."""
         if others := self._each_store():
             for other in others:
                 other.confirm()
             return
-        self._declarations.confirm(self.name, self.deployment())
+        deployment = self.deployment()
+        self._declarations.confirm(self.name, deployment)
+        self.known_tasks.declare(deployment.deployed_at)
 
     def deployment(self) -> Deployment:
         """Return the release of this code and its start by the store's clock.

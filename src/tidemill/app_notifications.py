@@ -166,7 +166,7 @@ class NotificationApp:
             name: task.options.notify
             for task in self._client.registry
             if task.options.notify
-            for name in (task.name, *task.options.aliases)
+            for name in self._client.registry.names_of(task)
         }
 
     def _check_declared(self, task: Declared) -> None:

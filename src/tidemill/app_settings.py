@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, Literal, NamedTuple, TypedDict
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from tidemill.client.placement import StoreFor, check_stores
@@ -72,6 +72,7 @@ class AppKeywords(TypedDict, total=False):
     secret_names: Sequence[str]
     smtp: str | None
     store_for: StoreFor | None
+    task_names: Literal["function", "module"]
 
 
 class ClientSettings(TypedDict):
@@ -94,6 +95,9 @@ def check_settings(settings: Mapping[str, Any]) -> None:
             f"unknown setting {unknown[0]!r}; expected one of {', '.join(AppKeywords.__annotations__)}",
             setting=unknown[0],
         )
+    names = settings.get("task_names", "function")
+    if names not in ("function", "module"):
+        raise BadSettings(f"task_names is {names!r}; expected 'function' or 'module'", setting="task_names")
 
 
 def given_stores(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tidemill import App, BoundTask
+from tidemill.engine.runner.main import examine
 from tidemill.errors import BadSettings, WrongEnvironment
 
 
@@ -46,6 +47,22 @@ def test_a_worker_of_another_environment_does_not_claim_the_job() -> None:
         assert "wipe" not in app.registry.served_names()
         app.testing().drain()
         assert job.refresh().status == "pending"
+
+
+def test_a_running_worker_of_another_environment_leaves_the_job_alone() -> None:
+    with _shop(None) as app:
+        wipe = app.bound_task("wipe").using(priority=10).enqueue()
+        app.configure(environment="production")
+        with app.worker():
+            app.bound_task("report").enqueue().result(timeout=30)
+        assert (wipe.refresh().status, wipe.attempt) == ("pending", 0)
+
+
+def test_a_runner_process_knows_the_environment_of_its_app() -> None:
+    with _shop("production") as app:
+        sound, broken = examine(app.registry)
+        assert (sound.environment, broken) == ("production", {})
+        assert "wipe" not in sound.served_names()
 
 
 def test_a_flow_with_a_task_of_another_environment_is_refused() -> None:

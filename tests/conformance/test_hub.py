@@ -27,6 +27,7 @@ from tidemill.testing.conformance import (
     LimitsConformance,
     QueriesConformance,
     RecordsConformance,
+    TaskRecordLaws,
     UniqueConformance,
 )
 
@@ -110,7 +111,12 @@ def pair(request: pytest.FixtureRequest) -> Iterator[WirePair]:
 
 
 class TestOverAWire(
-    FlowConformance, UniqueConformance, QueriesConformance, RecordsConformance, LimitsConformance
+    FlowConformance,
+    UniqueConformance,
+    QueriesConformance,
+    RecordsConformance,
+    LimitsConformance,
+    TaskRecordLaws,
 ):
     """The parts of the contract that a hand uses."""
 

@@ -119,6 +119,7 @@ APP_SETTINGS = {
     "release": "release of the code, which decides whose declared schedules count; also `TIDEMILL_RELEASE`",
     "lifespan": "function that receives the app and returns a context manager, which every runner enters; `ctx.state` is its value",
     "smtp": "mail server of `mailto:` channels: `smtp://user:password@host:587?from=jobs@example.com`",
+    "task_names": "default name of a task: that of its `function`, or `module` for `module.function`",
     "store_for": "function that receives a tenant and returns the name of its store, or `None`",
 }
 

@@ -39,7 +39,7 @@ laws 19 to 21 (limits) in ``stores.limits``, laws 22 and 23 (statistics) in ``st
 ``stores.schedules``, law 25 (large values) in ``stores.blobs``, laws 27 and 32 (signals, and wake-ups of suspended jobs) in
 ``stores.signals``, law 28 (steps) in ``stores.steps``, laws 26, 29 to 31, 33 and 34 (workflows) in ``stores.flows``, laws
 35 and 36 (recorded events and alerts) in ``stores.job_events``, law 37 (occurrences) in ``stores.occurrences``, law 38
-(streams) in ``stores.streams``, and law 39 (deals) in ``stores.deals``.
+(streams) in ``stores.streams``, law 39 (deals) in ``stores.deals``, and law 40 (records of tasks) in ``stores.tasks``.
 
 Batches may be empty, and then nothing happens. Duplicate ids in one batch, and duplicate lanes in one claim, are caller errors.
 """
@@ -97,6 +97,7 @@ from tidemill.stores.stats import OccupancyStore, RollupStore, StatsStore
 from tidemill.stores.step_pipeline import StepPipeline
 from tidemill.stores.steps import StepStore
 from tidemill.stores.streams import StreamStore
+from tidemill.stores.tasks import TaskStore
 
 
 class Promoted(NamedTuple):
@@ -483,6 +484,7 @@ class Store(
     RollupStore,
     OccupancyStore,
     ReleaseStore,
+    TaskStore,
     BlobStore,
     FlowStore,
     FlowQueries,

@@ -21,7 +21,7 @@ from tidemill.domain.payload import clip
 from tidemill.errors import BadArguments, BadSettings
 from tidemill.tasks.annotations import surely_travels
 from tidemill.tasks.plain_codec import short_reader, short_writer
-from tidemill.tasks.schemas import keys_are_texts, kinds, travelling
+from tidemill.tasks.schemas import has_aliases, keys_are_texts, kinds, travelling
 from tidemill.tasks.secret_values import Secret, open_arguments, open_result, opened_secret, secret_type
 from tidemill.tasks.signature import (
     Fault,
@@ -57,6 +57,16 @@ _SIMPLE = {
 
 _PLAIN = {"typed-dict", "typed-dict-field", "nullable", "none", "str", "int", "bool", "list", "dict"}
 """Schema types whose short JSON is always read back as it was written."""
+
+_DESCRIBED = _PLAIN | {
+    "definitions", "definition-ref", "float", "bytes", "uuid", "date", "datetime", "set", "frozenset", "tuple", "default",
+    "model", "model-fields", "model-field", "dataclass", "dataclass-args", "dataclass-field", "enum", "literal", "union",
+    "tagged-union", "any",
+}  # fmt: skip
+"""Schema types for which the JSON schema names every form of a value that is accepted."""
+
+_OPEN_KEYS = ("title", "description", "default", "writeOnly", "format")
+"""Parts of a schema that say nothing about a value."""
 
 _SURELY_READ = 4_000  # bytes; readers refuse integers of more than 4,300 digits
 _MISSING = "Field required"
@@ -154,6 +164,24 @@ class ArgumentsCodec:
                 schema["properties"][parameter.name]["default"] = default
         for name in self.secrets:
             schema["properties"][name] |= {"writeOnly": True, "format": "password"}
+        return schema
+
+    def declared_schema(self) -> dict[str, Any]:
+        """Return the schema for processes without this code: only what a JSON schema says exactly.
+
+        An argument is left open if its type has validators or aliases of its own, or accepts other forms of a value
+        than the schema names.
+        """
+        schema = self.schema()
+        described = (self._machine or self.prepare()).described()
+        properties: dict[str, Any] = schema.get("properties", {})
+        for name, argument in properties.items():
+            if name not in described:
+                properties[name] = {key: argument[key] for key in _OPEN_KEYS if key in argument}
+        aliases = properties.keys() - set(self.names)
+        if aliases:  # an argument with an alias may be given under either name
+            schema["required"] = [name for name in schema.get("required", ()) if name not in aliases]
+            schema["additionalProperties"] = True
         return schema
 
     def check_types(self) -> None:
@@ -342,6 +370,20 @@ class _Machine:
             checked = (name for name in values if self._compares(name) is not None)
             return values, [fault for name in checked for fault in problems(values[name], name)]
         return values, []
+
+    def described(self) -> frozenset[str]:
+        """Return the fields whose valid values are exactly those of their JSON schema, or more."""
+        schema = self._adapter.core_schema
+        fields: Any = schema.get("schema", schema)
+        shared: Any = schema.get("definitions", [])
+        shared_kinds, shared_aliases = kinds(shared), has_aliases(shared)
+        return frozenset(
+            name
+            for name, field in fields["fields"].items()
+            if kinds(field, shared_kinds) <= _DESCRIBED
+            and not has_aliases(field)
+            and not (shared_aliases and "definition-ref" in kinds(field))
+        )
 
     def schema(self, title: str) -> dict[str, Any]:
         from pydantic.json_schema import GenerateJsonSchema

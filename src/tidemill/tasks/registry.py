@@ -26,9 +26,16 @@ class Registry:
         self._tasks: dict[str, Declared] = {}
         self._loads: dict[str, object] = {}  # spec of each task's module at its declaration
         self._aliases: dict[str, str] = {}
+        self._former: dict[str, set[str]] = {}  # tasks by the name that they had without their module
         self._own: dict[str, Declared] = {}  # tasks of Tidemill with settings of this app
         #: environment of the app; tasks of other environments are not enqueued and not run
         self.environment: str | None = None
+
+    def empty_copy(self) -> Registry:
+        """Return a registry for a part of these tasks, in the same environment and with the same former names."""
+        part = Registry()
+        part.environment, part._former, part._own = self.environment, self._former, dict(self._own)
+        return part
 
     def add_own(self, task: Declared) -> None:
         """Add a task of Tidemill itself: workers run it, and lists of the app's tasks omit it."""
@@ -58,14 +65,27 @@ class Registry:
         self._tasks[task.name] = task
         self._loads[task.name] = load
         self._aliases |= {alias: task.name for alias in task.options.aliases if alias != task.name}
+        if task.former_name is not None:
+            self._former.setdefault(task.former_name, set()).add(task.name)
 
     def name_of(self, name: str) -> str:
-        """Return the current name for an alias, or the name itself if it is no alias."""
-        return self._aliases.get(name, name)
+        """Return the current name for an alias or a former name, or the name itself if it is neither."""
+        if name in self._tasks or name in self._aliases:
+            return self._aliases.get(name, name)
+        former = self._former.get(name, ())
+        return next(iter(former)) if len(former) == 1 else name
+
+    def names_of(self, task: Declared) -> tuple[str, ...]:
+        """Return the names under which jobs of a task may be stored: its own first, then aliases and a former name."""
+        former = task.former_name
+        is_ours = former is not None and former not in self._aliases and self.name_of(former) == task.name
+        return tuple(
+            dict.fromkeys((task.name, *task.options.aliases, *([former] if former and is_ours else [])))
+        )
 
     def get(self, name: str) -> Declared:
         """Return the task of this name. The error for an unknown name suggests similar ones."""
-        found = self._tasks.get(self._aliases.get(name, name)) or self._own.get(name) or BUILT_IN.get(name)
+        found = self._tasks.get(self.name_of(name)) or self._own.get(name) or BUILT_IN.get(name)
         if found is None:
             near = difflib.get_close_matches(name, self._tasks, n=3)
             hint = (
@@ -85,16 +105,18 @@ class Registry:
 
         Tasks of other environments are left out, so that a worker does not claim their jobs.
         """
-        names = {*self._tasks, *self._aliases}
-        if self.environment is not None:
-            names = {
-                name for name in names if self._tasks[self.name_of(name)].options.runs_in(self.environment)
-            }
+        names = {
+            name for task in self._tasks.values() if self.is_served(task) for name in self.names_of(task)
+        }
         return sorted({*names, *self._own, *BUILT_IN})
+
+    def is_served(self, task: Declared) -> bool:
+        """Whether workers of this app run the task: it is not declared for another environment."""
+        return self.environment is None or task.options.runs_in(self.environment)
 
     def check_environment(self, task: Declared) -> None:
         """Refuse a task that is declared for another environment."""
-        if self.environment is not None and not task.options.runs_in(self.environment):
+        if not self.is_served(task):
             raise WrongEnvironment(
                 f"task {task.name} is for the environment {task.options.environment}, and this app is for {self.environment}; "
                 f"enqueue it there, or declare the task without environment=",
@@ -103,7 +125,7 @@ class Registry:
             )
 
     def __contains__(self, name: object) -> bool:
-        return name in self._tasks or name in self._aliases
+        return isinstance(name, str) and self.name_of(name) in self._tasks
 
     def __iter__(self) -> Iterator[Declared]:
         return iter([self._tasks[name] for name in self.names()])

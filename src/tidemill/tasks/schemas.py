@@ -45,3 +45,14 @@ def keys_are_texts(schema: Any) -> bool:
     if schema.get("type") == "dict" and schema.get("keys_schema", {}).get("type") != "str":
         return False
     return all(keys_are_texts(part) for key, part in schema.items() if key not in _OPAQUE)
+
+
+def has_aliases(schema: Any) -> bool:
+    """Whether a field in a schema has other names in JSON than its own, as one alias or several."""
+    if isinstance(schema, list | tuple):
+        return any(has_aliases(part) for part in schema)
+    if not isinstance(schema, dict):
+        return False
+    if schema.get("validation_alias") is not None:
+        return True
+    return any(has_aliases(part) for key, part in schema.items() if key not in _OPAQUE)

@@ -6,9 +6,11 @@ It cannot be enqueued by itself; the client does that.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
+import sys
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from tidemill.domain.decide import Policy, stored_policy
@@ -69,6 +71,10 @@ class Declared:
     is_class: bool
     #: a function that takes its arguments and nothing else: no context, secrets or values of providers
     is_plain: bool
+    #: what workers have stored about its options, if only other processes declare it
+    recorded: Mapping[str, Any] | None = None
+    #: the default name without a module, under which older code stored jobs; tasks of several modules may share it
+    former_name: str | None = None
 
     @property
     def name(self) -> str:
@@ -169,3 +175,18 @@ def default_name(target: Callable[..., Any]) -> str:
             f"{what} has no name that jobs could be stored under; give one: app.task(name=…)", option="name"
         )
     return str(name)
+
+
+def module_name(target: Callable[..., Any]) -> str:
+    """Return the name of a target's module, also if that is the program that Python was started with.
+
+    Otherwise a job would be stored under another name, depending on who started the program.
+    """
+    module = str(getattr(target, "__module__", None) or "")
+    if module != "__main__":
+        return module
+    main = sys.modules["__main__"]
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    if spec is not None:
+        return str(spec.name).removesuffix(".__main__")
+    return module if file is None else Path(file).stem

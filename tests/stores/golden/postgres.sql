@@ -136,7 +136,7 @@ create table tidemill.starts(number bigint not null generated always as identity
 create table tidemill.streams(job_id uuid not null, name text collate "C" not null, number bigint not null,
   n bigint not null, data text not null);
 create table tidemill.tasks(name text collate "C" not null, description text, owner text, schema text, settings text,
-  enabled boolean not null default true, seen_at timestamptz not null);
+  enabled boolean not null default true, seen_at timestamptz not null, deployed_at timestamptz);
 create table tidemill.trigger_sources(schedule_id uuid not null, tenant text collate "C" not null,
   kind text collate "C" not null, name text collate "C" not null);
 create table tidemill.uniques(tenant text collate "C" not null, key text collate "C" not null, job_id uuid not null,

@@ -155,7 +155,7 @@ CREATE TABLE tidemill_starts( number integer primary key, name text not null, be
 CREATE TABLE tidemill_streams( job_id blob not null, name text not null, number integer not null,
   n integer not null check (n > 0), data text not null, primary key (job_id, name, number, n)) strict, without rowid;
 CREATE TABLE tidemill_tasks( name text not null primary key, description text, owner text, schema text, settings text,
-  enabled integer not null default 1, seen_at integer not null) strict;
+  enabled integer not null default 1, seen_at integer not null, deployed_at integer) strict;
 CREATE TABLE tidemill_trigger_sources( schedule_id blob not null references tidemill_schedules(id) on delete cascade deferrable initially deferred,
   tenant text not null, kind text not null check (kind in ('definition', 'event')), name text not null,
   primary key (schedule_id, kind, name)) strict, without rowid;

@@ -23,7 +23,7 @@ from tidemill.domain.bounds import (
 from tidemill.domain.decide import OrphanRule
 from tidemill.domain.durations import Duration, read_optional, read_when
 from tidemill.domain.job import NO_DETAILS, Details, NewJob
-from tidemill.domain.job_requests import REFUSED
+from tidemill.domain.job_requests import REFUSED, limit_names
 from tidemill.domain.large_values import ARGUMENTS, BlobKey, spilled
 from tidemill.domain.payload import PayloadLimits
 from tidemill.domain.record import Record, read_record
@@ -256,6 +256,7 @@ class Template:
         self._rest = self._plain[3:]
         self._counted = options if options.is_limited else None
         self._defaults = declared.arguments.defaults() if options.limits else {}
+        self._recorded = declared.recorded
 
     def job(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
         """Return the job for these arguments; rejects invalid and oversized ones."""
@@ -275,6 +276,9 @@ class Template:
         job = NewJob._make((id, self._name, text, *self._rest))
         if self._counted is not None:
             names = names_for(self._counted, job.tenant, lambda: {**self._defaults, **encoded.values})
+            job = job._replace(limits=names)
+        elif self._recorded is not None:
+            names = tuple(sorted(limit_names(self._name, self._recorded, job.tenant, encoded.text)))
             job = job._replace(limits=names)
         if self._unique is None:
             return job

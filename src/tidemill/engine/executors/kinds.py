@@ -63,10 +63,11 @@ def kinds_of(tasks: Registry, settings: WorkerSettings, *, processes: bool) -> d
     named: dict[str, list[str]] = {LOOP: [], THREAD: [], PROCESS: []}
     aliases: dict[str, str] = {}
     for declared in (*tasks, *tasks.own, *BUILT_IN.values()):
-        if processes and _is_refused(declared):
+        if not tasks.is_served(declared) or (processes and _is_refused(declared)):
             continue
-        named[kind_of(declared)] += [declared.name, *declared.options.aliases]
-        aliases |= dict.fromkeys(declared.options.aliases, declared.name)
+        names = tasks.names_of(declared)
+        named[kind_of(declared)] += names
+        aliases |= dict.fromkeys(names[1:], declared.name)
     if named[PROCESS] and not processes:
         _log.error(
             "tasks %s need a child process and are not claimed here: the app has no name to import it by"

@@ -31,6 +31,7 @@ from tidemill.engine.deathwatch import die_with_parent, end_own_descendants, tie
 from tidemill.engine.duties import REST
 from tidemill.engine.frames import Data, Wire, instant_from_data
 from tidemill.engine.listener import WakeupListener
+from tidemill.engine.log_capture import scrub_output
 from tidemill.engine.log_formats import LogOutput, add_log_arguments, write_output
 from tidemill.engine.node import release_here
 from tidemill.engine.relay import RelayedListener
@@ -92,6 +93,7 @@ class RunnerMain:
             app = find_app(self._app_path)
             # After the import, so that an app that configures logging itself is left alone.
             write_output(self._logs, capture=app.hooks.capture)
+            scrub_output()
             sound, broken = examine(app.registry)
             hello = describe(app, sound, broken) | {"warning": unused_store(app, self._app_path)}
             hello |= {"sources": source_files()} if self._sources else {}
@@ -187,6 +189,7 @@ class RunnerMain:
             listener.subscribe(background.heard)
             background.start()
         self._say("ready")
+        confirm(app)
         while self._obey(runner):
             self._tell(runner, app.clock.monotonic())
             if self._offer != self._offer_hooks(root):
@@ -289,10 +292,10 @@ def examine(tasks: Registry) -> tuple[Registry, dict[str, str]]:
 
     Returns those that can run and, for the others, the reason; other workers may still claim the latter.
     """
-    sound, broken = Registry(), {}
-    for own in tasks.own:
-        sound.add_own(own)
+    sound, broken = tasks.empty_copy(), {}
     for task in tasks:
+        if not tasks.is_served(task):
+            continue
         try:
             task.arguments.prepare()
             task.result.prepare()
@@ -323,7 +326,7 @@ def describe(app: Application, sound: Registry, broken: Mapping[str, str]) -> di
                 "orphans": task.options.policy.orphans.value,
             }
             for task in sound
-            for name in (task.name, *task.options.aliases)
+            for name in sound.names_of(task)
         },
         "broken": dict(broken),
     }

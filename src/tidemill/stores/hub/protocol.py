@@ -54,7 +54,7 @@ OF_A_TENANT = frozenset(
 
 OTHERS = frozenset(
     {
-        "append_events", "blob_parts", "change_breaker", "depth", "enqueue", "group_counts", "job_starts", "notify", "now", "orders",
+        "append_events", "blob_parts", "change_breaker", "declared_tasks", "depth", "enqueue", "group_counts", "job_starts", "notify", "now", "orders",
         "put_blob", "rules", "settings", "uses",
     }
 )  # fmt: skip

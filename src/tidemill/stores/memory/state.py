@@ -35,6 +35,7 @@ from tidemill.domain.signals import EmittedEvent, StoredSignal, StoredWait
 from tidemill.domain.states import ENDED, HELD, JobState
 from tidemill.domain.streams import StreamEntry, StreamPosition
 from tidemill.domain.subscriptions import StoredEvent
+from tidemill.domain.task_records import TaskRecord
 
 _EXPIRING = frozenset({JobState.PENDING, JobState.SCHEDULED, JobState.WAITING})
 
@@ -163,6 +164,7 @@ class State:
     occurrences: dict[tuple[UUID, UUID], Occurrence] = field(default_factory=dict)
     limits: dict[str, Rule] = field(default_factory=dict)
     releases: dict[str, ReleaseRecord] = field(default_factory=dict)
+    tasks: dict[str, TaskRecord] = field(default_factory=dict)
     counted: dict[str, LimitCount] = field(default_factory=dict)
     #: Jobs whose end is counted.
     tied: set[UUID] = field(default_factory=set)
@@ -225,6 +227,7 @@ class State:
             occurrences=dict(self.occurrences),
             limits=dict(self.limits),
             releases=dict(self.releases),
+            tasks=dict(self.tasks),
             counted=dict(self.counted),
             tied=set(self.tied),
             edges={id: dict(edges) for id, edges in self.edges.items()},

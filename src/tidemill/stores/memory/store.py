@@ -32,6 +32,7 @@ from tidemill.stores.memory.signals import MemorySignals
 from tidemill.stores.memory.stats import MemoryStats
 from tidemill.stores.memory.steps import MemorySteps
 from tidemill.stores.memory.streams import MemoryStreams
+from tidemill.stores.memory.tasks import MemoryTasks
 from tidemill.stores.server import ServerStatus
 from tidemill.stores.step_pipeline import StepPipeline
 
@@ -59,6 +60,7 @@ class MemoryStore(
     MemorySeals,
     MemorySessions,
     MemoryReleases,
+    MemoryTasks,
     MemoryBlobs,
     MemorySteps,
     MemoryStreams,

@@ -33,6 +33,7 @@ from tidemill.stores.sql.signals import SqlSignals
 from tidemill.stores.sql.stats import SqlStats
 from tidemill.stores.sql.steps import SqlSteps
 from tidemill.stores.sql.streams import SqlStreams
+from tidemill.stores.sql.tasks import SqlTasks
 from tidemill.stores.step_pipeline import StepPipeline
 
 
@@ -57,6 +58,7 @@ class SqlStore(
     SqlSeals,
     SqlSessions,
     SqlReleases,
+    SqlTasks,
     SqlBlobs,
     SqlSteps,
     SqlStreams,

@@ -103,6 +103,7 @@ from tidemill.testing.conformance.settings import OrdersLaws, PauseLaws, Setting
 from tidemill.testing.conformance.stats import SeriesLaws, TallyLaws, TroubleLaws  # noqa: E402
 from tidemill.testing.conformance.steps import StepRecordLaws  # noqa: E402
 from tidemill.testing.conformance.streams import StreamLaws  # noqa: E402
+from tidemill.testing.conformance.tasks import TaskRecordLaws  # noqa: E402
 from tidemill.testing.conformance.threads import ThreadLaws  # noqa: E402
 from tidemill.testing.conformance.transactions import TransactionLaws, WholeStoreLaws  # noqa: E402
 from tidemill.testing.conformance.unique import UniqueLaws  # noqa: E402
@@ -224,6 +225,7 @@ class PlanningConformance(
     ActiveJobLaws,
     PruneLaws,
     ReleaseLaws,
+    TaskRecordLaws,
     OccurrenceLaws,
 ):
     """Definitions, schedules, fires, occurrences and release records."""

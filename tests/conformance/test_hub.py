@@ -27,9 +27,9 @@ from tidemill.testing.conformance import (
     LimitsConformance,
     QueriesConformance,
     RecordsConformance,
-    TaskRecordLaws,
     UniqueConformance,
 )
+from tidemill.testing.conformance.tasks import TaskRecordLaws
 
 
 class OpenGuard(HandGuard):

@@ -215,6 +215,23 @@ def enqueues() -> None:
     add.enqueue(one=1, other=2)
 
 
+FORGED = {
+    "rubbish": b"\0\0\0\x08rubbish!",
+    "a giant": b"\xff" * 8,
+    "half a message": b"\0\0\1\0{",
+    "another run": b'\0\0\0\x39{"kind": "ended", "run": 999, "outcome": {}, "spent": ""}',
+    "an unknown request": b'\0\0\0\x39{"kind": "open", "run": 1, "ask": 1, "job": 7, "text": 8}',
+}
+
+
+@app.task(isolation=SANDBOX)
+def forges(message: str) -> None:
+    """Write to the channel that leads to the runner."""
+    (channel,) = (int(name) for name in _descriptors() if _is_socket(name))
+    os.write(channel, FORGED[message])
+    time.sleep(600)
+
+
 @app.task(isolation=SANDBOX)
 def prints() -> None:
     print("\x1b]0;title\x07\x1b[31mred", flush=True)

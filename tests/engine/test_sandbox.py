@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from tests.engine.isolated_kit import Lane, is_alive, open_lane, until
-from tests.engine.sandbox_app import SANDBOX, app
+from tests.engine.sandbox_app import FORGED, SANDBOX, app
 from tests.engine.worker_kit import WorkerProcess
 from tests.grounds import new_file
 
@@ -147,6 +147,19 @@ def test_timeout_and_cancel_end_a_sandboxed_job_with_all_its_processes(lane: Lan
     job = lane.begin("sleeps", confinement=SANDBOX)
     assert lane.cancel(job.id, "enough")
     assert job.end().outcome == Cancelled("enough")
+
+
+def test_forged_messages_to_the_runner_end_only_the_job(lane: Lane) -> None:
+    ends = {
+        name: lane.run("forges", confinement=SANDBOX, timeout=3, message=name).outcome for name in FORGED
+    }
+    assert all(isinstance(outcome, Crashed | TimedOut) for outcome in ends.values()), ends
+    assert isinstance(ends["rubbish"], Crashed)
+    assert isinstance(ends["a giant"], Crashed)
+    # The runner waits for the other half, or drops the message; the job ends at its timeout.
+    assert isinstance(ends["half a message"], TimedOut)
+    assert isinstance(ends["another run"], TimedOut)
+    assert result(lane, "add", one=1, other=2) == 3
 
 
 def test_a_process_that_leaves_its_parent_ends_with_the_job(lane: Lane) -> None:

@@ -124,9 +124,10 @@ class Examination:
         *,
         seed: int,
         until: float | None = None,
+        random_only: bool = False,
     ) -> None:
         self._route, self._stores = route, stores
-        self._seed, self._until = seed, until
+        self._seed, self._until, self._random_only = seed, until, random_only
         self._targets: dict[str, Target] = {}
         self._open = contextlib.ExitStack()
         self._excluded: list[Any] = [check for check in CHECKS.get_all() if check.__name__ in SENDING_CHECKS]
@@ -139,7 +140,7 @@ class Examination:
         try:
             with self._open:
                 self._renew()
-                if not self.answers.requests:
+                if not self.answers.requests and not self._random_only:
                     self._send_all(operation, [HypothesisTestMode.EXAMPLES, HypothesisTestMode.COVERAGE], 1)
                 if (rest := examples - self.answers.requests) > 0:
                     self._send_all(operation, [HypothesisTestMode.FUZZING], rest)
@@ -258,12 +259,15 @@ def examine(
     step: int | None = None,
     seed: int = 1,
     until: float | None = None,
+    random_only: bool = False,
 ) -> Iterator[Answers]:
     """Send requests to each of the routes, and yield its responses so far after each step."""
     os.environ.setdefault(*HOOK)
     with contextlib.ExitStack() as around:
         opened = {store: around.enter_context(new_targets(store)) for store in stores}
-        examinations = [Examination(route, opened, seed=seed, until=until) for route in chosen]
+        examinations = [
+            Examination(route, opened, seed=seed, until=until, random_only=random_only) for route in chosen
+        ]
         for most in range(step or examples, examples + 1, step or examples):
             for examination in examinations:
                 if examination.answers.exhausted or examination.answers.requests >= most:
@@ -312,6 +316,7 @@ def _part(given: argparse.Namespace) -> int:
         step=given.step,
         seed=given.seed,
         until=until,
+        random_only=given.random_only,
     ):
         row = answers.data()
         print(json.dumps(row), flush=True)
@@ -326,6 +331,11 @@ def main() -> int:
     parser.add_argument("--store", default="memory", help="memory, sqlite, postgres; several with commas")
     parser.add_argument("--step", type=int, help="let all routes advance by so many requests  [default: all]")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--random-only",
+        action="store_true",
+        help="leave out the fixed cases, for a further run with another seed",
+    )
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--only", default="", metavar="REGEX", help="only routes such as 'POST /api/jobs$'")
     parser.add_argument("--minutes", type=float, help="end the run early")
@@ -340,7 +350,11 @@ def main() -> int:
         for number, file in enumerate(files, 1):
             words = [*command, "--part", f"{number}/{given.processes}"]
             running.append(subprocess.Popen(words, stdout=file.open("w")))
-        codes = [process.wait() for process in running]
+        try:
+            codes = [process.wait() for process in running]
+        finally:
+            for process in running:
+                process.terminate()
         lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     found = list({row["route"]: row for row in lines}.values())
     for row in found:

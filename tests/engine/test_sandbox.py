@@ -150,9 +150,7 @@ def test_timeout_and_cancel_end_a_sandboxed_job_with_all_its_processes(lane: Lan
 
 
 def test_forged_messages_to_the_runner_end_only_the_job(lane: Lane) -> None:
-    ends = {
-        name: lane.run("forges", confinement=SANDBOX, timeout=3, message=name).outcome for name in FORGED
-    }
+    ends = {name: lane.run("forges", confinement=SANDBOX, timeout=3, message=name).outcome for name in FORGED}
     assert all(isinstance(outcome, Crashed | TimedOut) for outcome in ends.values()), ends
     assert isinstance(ends["rubbish"], Crashed)
     assert isinstance(ends["a giant"], Crashed)

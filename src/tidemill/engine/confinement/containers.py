@@ -9,6 +9,7 @@ import secrets
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -65,7 +66,9 @@ def _look(name: str) -> tuple[str, str | None]:
     return path, None
 
 
-def _run(runtime: str, words: Sequence[str], seconds: float = _ANSWER) -> subprocess.CompletedProcess[str]:
+def _run(
+    runtime: str, words: Sequence[str], seconds: float = _ANSWER, folder: str | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(  # noqa: S603  (the runtime that the worker's owner installed)
         [runtime, *words],
         stdin=subprocess.DEVNULL,
@@ -74,6 +77,7 @@ def _run(runtime: str, words: Sequence[str], seconds: float = _ANSWER) -> subpro
         errors="replace",
         timeout=seconds,
         check=False,
+        cwd=folder,
     )
 
 
@@ -86,7 +90,9 @@ def container_problem(given: Container) -> str | None:
     name = new_name()
     command = run_command(given, runtime, name, {})[1:]
     try:
-        done = _run(runtime, [*command, given.python, "-c", _VERSION], _TRIAL)
+        # Podman's monitor writes a file into its working directory when a container exceeds its memory.
+        with tempfile.TemporaryDirectory(prefix="tidemill-container-") as folder:
+            done = _run(runtime, [*command, given.python, "-c", _VERSION], _TRIAL, folder)
     except (OSError, subprocess.TimeoutExpired) as error:
         remove(runtime, [name])
         return f"the trial of a container of the image {given.image} failed: {error}"

@@ -61,7 +61,7 @@ def main() -> None:
         try:
             bad.result(timeout=1)
         except JobFailed as error:
-            print(f"order 13: {error.details['state']}")
+            print(f"order 13: {error.details['status']}")
 
 
 if __name__ == "__main__":

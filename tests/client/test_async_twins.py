@@ -490,6 +490,8 @@ STORIES: dict[str, Story] = {
     "Flow.astart": (_started_flow, "running"),
     "Flows.aget": (lambda it: it.app.flows.aget(_flow(it).id), lambda run: run.name == "letters"),
     "Flows.alist": (lambda it: (_flow(it), it.app.flows.alist())[1], lambda page: len(page) == 1),
+    "FlowRun.asignal": (lambda it: _flow(it).asignal("first", "go"), True),
+    "FlowRun.awhy": (lambda it: _flow(it).awhy("first"), lambda why: len(why) > 0),
     "FlowRun.acancel": (lambda it: _flow(it).acancel("enough"), lambda run: run.row.cancel_reason == "enough"),
     "FlowRun.agraph": (lambda it: _flow(it).agraph(), lambda graph: len(graph.nodes) == 2),
     "FlowRun.atimeline": (lambda it: _flow(it).atimeline(), lambda rows: rows == []),

@@ -390,6 +390,39 @@ def test_a_killed_worker_is_reported_for_a_while_although_another_is_alive(still
     assert still.codes() == []
 
 
+def test_jobs_of_a_task_that_no_living_worker_knows_are_reported_exactly(still: Still) -> None:
+    store = still.app.store
+
+    def unknown() -> list[tuple[str | None, float]]:
+        raised = still.app.stats.alerts()
+        return [(alert.subject, alert.value) for alert in raised if alert.code == "unknown_task"]
+
+    store.register(Worker(still.worker, "w1", tasks=("work",)), lease=10 * HOUR)
+    for _ in range(3):
+        store.enqueue([NewJob(new_id(), "renamed")])
+    store.enqueue([NewJob(new_id(), "tidemill.callback")])
+    still.work.enqueue()
+    still.pass_by(120)
+    assert unknown() == []
+    still.pass_by(1)
+    assert unknown() == [("renamed", 3)]
+    with still.app.tenant("acme"):
+        assert unknown() == []
+    other = new_id()
+    store.register(Worker(other, "w2", tasks=("renamed",)), lease=HOUR)
+    assert unknown() == []
+    store.retire([other])
+    assert unknown() == [("renamed", 3)]
+    store.register(Worker(new_id(), "w3"), lease=HOUR)  # one that takes every task
+    assert unknown() == []
+
+
+def test_unknown_tasks_are_not_reported_while_no_worker_is_alive(still: Still) -> None:
+    still.app.store.enqueue([NewJob(new_id(), "renamed")])
+    still.pass_by(500)
+    assert still.codes() == ["no_workers"]
+
+
 def test_thresholds_come_from_settings_or_from_the_caller(still: Still) -> None:
     still.alive()
     for _ in range(3):

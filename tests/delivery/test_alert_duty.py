@@ -10,7 +10,10 @@ import pytest
 from tidemill import App, Event, Every, ManualClock
 from tidemill.domain.alerts import Alert, Severity
 from tidemill.domain.breaker import BreakerPhase, BreakerState, written
+from tidemill.domain.cluster import Worker
+from tidemill.domain.job import NewJob
 from tidemill.errors import AlertNotFound
+from tidemill.ids import new_id
 
 
 @pytest.fixture
@@ -56,6 +59,24 @@ def test_an_alert_is_opened_once_and_recovers_once(app: App, clock: ManualClock)
     history = app.alerts.history()
     assert len(history) == 2
     assert all(alert.recovered_at is not None for alert in history)
+
+
+def test_the_alert_about_an_unknown_task_recovers_when_a_worker_knows_it(
+    app: App, clock: ManualClock
+) -> None:
+    app.store.register(Worker(new_id(), "old", tasks=("work",)), lease=timedelta(hours=1))
+    app.store.enqueue([NewJob(new_id(), "renamed") for _ in range(2)])
+    app.alerts.evaluate()
+    assert app.alerts.list() == []
+    clock.advance("3m")
+    for _ in range(2):
+        app.alerts.evaluate()
+    (alert,) = app.alerts.list()
+    assert (alert.code, alert.subject, alert.value) == ("unknown_task", "renamed", 2)
+    app.store.register(Worker(new_id(), "new", tasks=("renamed",)), lease=timedelta(hours=1))
+    app.alerts.evaluate()
+    assert app.alerts.list() == []
+    assert [alert.recovered_at is None for alert in app.alerts.history()] == [False]
 
 
 def test_an_alert_that_comes_back_is_a_new_one(app: App, clock: ManualClock) -> None:

@@ -19,6 +19,7 @@ from tidemill.domain.alerts import (
     alerts,
     read_thresholds,
 )
+from tidemill.domain.stats import TaskBacklog
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 NORMAL = AlertInput(NOW, completed=100, workers=1)
@@ -177,3 +178,20 @@ def test_jobs_that_should_have_been_skipped_are_reported(age: int, raised: bool)
 @pytest.mark.parametrize(("age", "raised"), [(86_400, False), (86_401, True)])
 def test_signals_that_no_job_takes_are_reported_after_a_day(age: int, raised: bool) -> None:
     assert codes(replace(NORMAL, unread=1, unread_at=ago(age))) == ["unread_signals"] * raised
+
+
+@pytest.mark.parametrize(("age", "raised"), [(120, False), (121, True)])
+def test_a_task_that_no_worker_knows_is_reported_by_name(age: int, raised: bool) -> None:
+    found = alerts(replace(NORMAL, unknown=(TaskBacklog("typo", 3, ago(age)),)), LIMITS)
+    assert [(alert.code, alert.subject, alert.value) for alert in found] == [
+        ("unknown_task", "typo", 3)
+    ] * raised
+
+
+def test_many_unknown_tasks_share_one_more_alert() -> None:
+    backlogs = tuple(TaskBacklog(f"task-{number:02}", 2, ago(900 - number)) for number in range(25))
+    found = alerts(replace(NORMAL, unknown=backlogs), LIMITS)
+    assert len(found) == 21
+    assert (found[0].subject, found[0].value) == (None, 10)
+    assert "10 jobs are waiting for 5 more tasks that no living worker knows" in found[0].text
+    assert {alert.subject for alert in found[1:]} == {f"task-{number:02}" for number in range(20)}

@@ -7,7 +7,9 @@ from pathlib import Path
 
 from tidemill import App, Context
 
-app = App(os.environ.get("DURABLE_STORE", "memory://"), migrate=True)
+app = App(
+    os.environ.get("DURABLE_STORE", "memory://"), migrate=True, dashboard_url="https://jobs.example.com"
+)
 
 
 def note(folder: str, what: str) -> str:
@@ -38,4 +40,22 @@ KINDS = {
     "loop": app.task(name="loop")(awork),
     "process": app.task(name="process", isolation="process")(work),
     "process loop": app.task(name="process loop", isolation="process")(awork),
+}
+
+
+def gate(ctx: Context, folder: str) -> str:
+    (Path(folder) / "url").write_text(ctx.callback_url("approved", ttl="1h") + "\n")
+    return str(ctx.wait_for("approved"))
+
+
+async def agate(ctx: Context, folder: str) -> str:
+    (Path(folder) / "url").write_text(ctx.callback_url("approved", ttl="1h") + "\n")
+    return str(await ctx.await_for("approved"))
+
+
+GATES = {
+    "thread": app.task(name="thread gate")(gate),
+    "loop": app.task(name="loop gate")(agate),
+    "process": app.task(name="process gate", isolation="process")(gate),
+    "process loop": app.task(name="process loop gate", isolation="process")(agate),
 }

@@ -18,6 +18,7 @@ from tidemill.engine.completion import Unwritten
 from tidemill.engine.job_ends import GroupEnds, JobEnd, group_ends, job_ends, stop_group
 from tidemill.engine.lifespan import Lifetime, OwnLoopLifetime
 from tidemill.engine.runner.execution import ExecutionEnd, arun, run
+from tidemill.engine.signal_links import signal_url
 from tidemill.engine.signal_waits import found_event
 from tidemill.errors import Cancel
 from tidemill.stores.base import Store
@@ -100,6 +101,9 @@ class Notes:
 
     def find_event(self, name: str, match: str, since: datetime | None) -> str | None:
         return found_event(self.store, self.claim, name, match, since)
+
+    def signal_url(self, name: str, ttl: timedelta) -> str:
+        return signal_url("https://jobs.example.com", self.claim, name, ttl, self.now())
 
     def store_now(self) -> datetime:
         return self.now()

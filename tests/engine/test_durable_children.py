@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.grounds import url_of
 
-from tidemill import App, Context, Job, ManualClock, PermanentError
+from tidemill import App, Context, Job, ManualClock, NoRetry, PermanentError
 from tidemill.domain.filters import JobFilter
 from tidemill.domain.job import JobRow
 from tidemill.domain.states import JobState
@@ -288,3 +288,73 @@ def test_the_first_of_a_delayed_job_and_a_duration_is_the_job_in_a_real_worker(
         job = parent.enqueue()
         with app.worker(threads=1):
             assert job.result(timeout=40) == ["job", 2]
+
+
+@pytest.mark.parametrize("failures", ["raise", "stop"])
+def test_the_jobs_of_a_map_are_cancelled_with_the_job_that_waits_for_them(app: App, failures: Any) -> None:
+    double = declare_double(app)
+
+    @app.task
+    def parent(ctx: Context) -> list[int]:
+        calls = [{"n": n} for n in range(3)]
+        return ctx.map("double", double.using(queue="later", delay="1h"), calls, failures=failures)
+
+    job = parent.enqueue()
+    with app.testing() as testing:
+        testing.drain()
+        job.cancel("not wanted")
+        testing.drain()
+        children = app.jobs.list(task="double").items
+        assert [child.status for child in children] == [JobState.CANCELLED] * 3
+        assert {child.row.reason for child in children} == {
+            f"job {job.id} was cancelled, which waited for it"
+        }
+
+
+def test_the_jobs_of_a_map_run_on_with_on_cancel_leave(app: App) -> None:
+    double = declare_double(app)
+
+    @app.task
+    def parent(ctx: Context) -> list[int]:
+        return ctx.map("double", double.using(delay="1h"), [{"n": 1}, {"n": 2}], on_cancel="leave")
+
+    job = parent.enqueue()
+    with app.testing() as testing:
+        testing.drain()
+        job.cancel("not wanted")
+        testing.drain()
+        assert app.jobs.count(task="double", status="scheduled") == 2
+        testing.advance("2h")
+        testing.drain()
+        assert app.jobs.count(task="double", status="completed") == 2
+    assert job.refresh().status is JobState.CANCELLED
+
+
+def test_the_jobs_of_a_map_run_on_if_the_job_is_retried_in_time(app: App) -> None:
+    double = declare_double(app)
+
+    @app.task
+    def parent(ctx: Context) -> list[int]:
+        return ctx.map("double", double.using(delay="1h"), [{"n": 1}])
+
+    job = parent.enqueue()
+    with app.testing() as testing:
+        testing.drain()
+        job.cancel("by mistake")
+        job.retry()
+        testing.drain()
+        testing.advance("2h")
+        testing.run_until_idle()
+    assert job.result(timeout=1) == [2]
+
+
+def test_another_word_for_on_cancel_is_refused(app: App) -> None:
+    double = declare_double(app)
+
+    @app.task(retry=NoRetry())
+    def parent(ctx: Context) -> list[int]:
+        return ctx.map("double", double, [], on_cancel="keep")  # type: ignore[arg-type]
+
+    job = parent.enqueue()
+    app.testing().drain()
+    assert "choose cancel or leave" in str(row(app, job).error)

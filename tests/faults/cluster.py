@@ -212,10 +212,6 @@ class Cluster:
     def stop_all(self) -> None:
         """Send SIGTERM to every worker, and wait for them."""
         for slot in self.slots:
-            with contextlib.suppress(Stuck):
-                # A program that is still starting dies of SIGTERM.
-                slot.current.ready()
-        for slot in self.slots:
             if slot.current.alive:
                 slot.current.process.send_signal(signal.SIGTERM)
         for slot in self.slots:

@@ -217,7 +217,7 @@ class FlowLoad:
     def _close_batches(self, tenant: str) -> None:
         """Cancel batches whose producer lost the store before it could close them: they stay open until then."""
         with tenant_scope(tenant):
-            for batch in self._app.batches.list(state="running", limit=500):
+            for batch in self._app.batches.list(status="running", limit=500):
                 if batch.row.held:
                     batch.cancel("its producer failed")
 

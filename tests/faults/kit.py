@@ -29,6 +29,7 @@ from tidemill.clock import SystemClock
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import JobRow
 from tidemill.domain.states import ENDED, JobState
+from tidemill.early_signals import delayed_signals
 from tidemill.engine.deathwatch import descendants
 from tidemill.errors import StoreError
 from tidemill.stores.base import Store
@@ -78,7 +79,8 @@ class Worker:
 
     def __init__(self, words: Sequence[str], place: Path, environment: dict[str, str]) -> None:
         self._out = place.with_suffix(".log")
-        with self._out.open("wb") as out:
+        # A program that is still starting would die of SIGTERM: the signal waits until its supervisor can handle it.
+        with self._out.open("wb") as out, delayed_signals():
             # A process group in our own session, as a shell makes one. In a separate session the group would be orphaned, and the
             # kernel discards SIGTSTP for orphaned groups.
             self.process = subprocess.Popen(

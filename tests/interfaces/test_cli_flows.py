@@ -49,14 +49,14 @@ def fill(shop: Shop, *, failing: bool = False) -> str:
 # Flows -------------------------------------------------------------------------------------------------------------------
 
 
-def test_flows_are_listed_with_their_state(shop: Shop) -> None:
+def test_flows_are_listed_with_their_status(shop: Shop) -> None:
     done, waiting = start(shop, key="a"), start(shop, key="b")
     shop.drain()
     later = start(shop, key="c")
     listed = shop.json("flows", "list")
     assert [flow["id"] for flow in listed] == [later, waiting, done]
-    assert [flow["state"] for flow in listed] == ["running", "failed", "failed"]
-    assert [flow["key"] for flow in shop.json("flows", "list", "--state", "running")] == ["c"]
+    assert [flow["status"] for flow in listed] == ["running", "failed", "failed"]
+    assert [flow["key"] for flow in shop.json("flows", "list", "--status", "running")] == ["c"]
     assert [flow["id"] for flow in shop.json("flows", "list", "--key", "a")] == [done]
     assert shop.json("flows", "list", "--name", "other") == []
     assert len(shop.json("flows", "list", "--limit", "2")) == 2
@@ -78,7 +78,7 @@ def test_a_flow_is_shown_with_its_nodes(shop: Shop) -> None:
     id = start(shop)
     shop.drain()
     shown = shop.json("flows", "show", id)
-    assert (shown["name"], shown["state"]) == ("orders", "failed")
+    assert (shown["name"], shown["status"]) == ("orders", "failed")
     states = {node["node"]: node["status"] for node in shown["nodes"] if node["position"] is None}
     assert states == {"first": "completed", "broken": "failed", "last": "skipped"}
     assert (shown["total"], shown["pending"], shown["failed"], shown["progress"]) == (5, 0, 1, 1.0)
@@ -123,7 +123,26 @@ def test_an_unknown_id_is_one_message(shop: Shop, words: tuple[str, ...], id: st
     assert (told.exit_code, told.stdout) == (1, "")
 
 
-def test_a_watched_flow_ends_with_its_state(shop: Shop) -> None:
+def test_a_flow_is_explained_and_its_node_signalled(shop: Shop) -> None:
+    id = start(shop)
+    explained = shop.json("flows", "why", id)
+    assert (explained["id"], explained["status"]) == (id, "running")
+    assert [(reason["node"], reason["code"]) for reason in explained["reasons"]] == [
+        ("first", "no_workers"),
+        (None, "waits_for_nodes"),
+    ]
+    shown = shop.run("flows", "why", id).output
+    assert "- first: No worker is alive; start one." in shown
+    assert "- 4 more nodes wait for these." in shown
+    assert shop.json("flows", "why", id, "last")["reasons"][0]["code"] == "waits_for_jobs"
+    sent = shop.json("flows", "signal", id, "first", "go", "--data", "[1]", "--key", "k")
+    assert (sent["node"], sent["accepted"]) == ("first", True)
+    assert "nothing was sent" in shop.run("flows", "signal", id, "first", "go", "--key", "k").output
+    job = explained["reasons"][0]["id"]
+    assert [signal["payload"] for signal in shop.json("signals", "list", job)] == [[1]]
+
+
+def test_a_watched_flow_ends_with_its_status(shop: Shop) -> None:
     id = start(shop)
     shop.drain()
     done = shop.run("flows", "watch", id)
@@ -131,7 +150,7 @@ def test_a_watched_flow_ends_with_its_state(shop: Shop) -> None:
     told = shop.run("flows", "watch", id, "--json")
     assert told.exit_code == 1
     (line,) = told.stdout.splitlines()
-    assert json.loads(line)["state"] == "failed"
+    assert json.loads(line)["status"] == "failed"
     shop.run("flows", "skip", id, "broken")
     shop.drain()
     assert shop.run("flows", "watch", id).exit_code == 0
@@ -158,7 +177,7 @@ def test_failed_nodes_run_again(shop: Shop) -> None:
     assert again.exit_code == 1
     assert "no failed node" in again.output
     shop.drain()
-    assert shop.json("flows", "retry", id, "--from", "first", "--downstream")["state"] == "running"
+    assert shop.json("flows", "retry", id, "--from", "first", "--downstream")["status"] == "running"
     unknown = shop.run("flows", "retry", id, "--from", "nobody")
     assert unknown.exit_code != 0
     assert "has no node 'nobody'" in unknown.output
@@ -171,7 +190,7 @@ def test_a_node_is_skipped(shop: Shop) -> None:
     assert (done.exit_code, done.stdout) == (0, f"flow orders ({id}) continues without broken\n")
     shop.drain()
     shown = shop.json("flows", "show", id)
-    assert shown["state"] == "completed"
+    assert shown["status"] == "completed"
     other = start(shop)
     shop.drain()
     assert shop.json("flows", "skip", other, "broken")["id"] == other
@@ -184,12 +203,12 @@ def test_a_flow_is_cancelled_after_a_question(shop: Shop) -> None:
     id = start(shop)
     asked = shop.run("flows", "cancel", id, input="n\n")
     assert asked.exit_code != 0
-    assert shop.json("flows", "show", id)["state"] == "running"
+    assert shop.json("flows", "show", id)["status"] == "running"
     done = shop.run("flows", "cancel", id, "--reason", "too late", "--yes")
     assert (done.exit_code, done.stdout) == (0, f"flow orders ({id}) is cancelled\n")
     shop.drain()
     shown = shop.json("flows", "show", id)
-    assert (shown["state"], shown["cancel_reason"]) == ("cancelled", "too late")
+    assert (shown["status"], shown["cancel_reason"]) == ("cancelled", "too late")
     assert "too late" in shop.run("flows", "show", id).stdout
     again = shop.run("flows", "cancel", id, "--yes")
     assert again.exit_code == 1
@@ -213,8 +232,8 @@ def test_batches_are_listed_and_shown(shop: Shop) -> None:
     id = fill(shop)
     shop.drain()
     (listed,) = shop.json("batches", "list")
-    assert (listed["id"], listed["state"], listed["total"]) == (id, "completed", 2)
-    assert shop.json("batches", "list", "--state", "running") == []
+    assert (listed["id"], listed["status"], listed["total"]) == (id, "completed", 2)
+    assert shop.json("batches", "list", "--status", "running") == []
     assert shop.json("batches", "list", "--name", "other") == []
     table = shop.run("batches", "list", env=terminal(160)).stdout
     assert id in table
@@ -232,7 +251,7 @@ def test_failed_jobs_of_a_batch_run_again(shop: Shop) -> None:
     done = shop.run("batches", "retry", id)
     assert (done.exit_code, done.stdout) == (0, f"batch letters ({id}) runs again\n")
     shop.drain()
-    assert shop.json("batches", "retry", id, "--again")["state"] == "running"
+    assert shop.json("batches", "retry", id, "--again")["status"] == "running"
     again = shop.run("batches", "retry", id)
     assert again.exit_code == 1
     assert "no failed job" in again.output
@@ -241,11 +260,11 @@ def test_failed_jobs_of_a_batch_run_again(shop: Shop) -> None:
 def test_a_batch_is_cancelled_after_a_question(shop: Shop) -> None:
     id = fill(shop)
     assert shop.run("batches", "cancel", id, input="n\n").exit_code != 0
-    assert shop.json("batches", "show", id)["state"] == "running"
+    assert shop.json("batches", "show", id)["status"] == "running"
     done = shop.run("batches", "cancel", id, "--reason", "too late", "--yes")
     assert (done.exit_code, done.stdout) == (0, f"batch letters ({id}) is cancelled\n")
     shop.drain()
-    assert shop.json("batches", "show", id)["state"] == "cancelled"
+    assert shop.json("batches", "show", id)["status"] == "cancelled"
     assert shop.run("batches", "cancel", id, "--yes").exit_code == 1
     other = fill(shop)
     assert shop.json("batches", "cancel", other, "--yes")["id"] == other
@@ -260,7 +279,7 @@ def test_archived_flows_and_batches_are_listed_and_shown(shop: Shop) -> None:
     assert [item["id"] for item in shop.json("flows", "list", "--archived")] == [flow]
     assert [item["id"] for item in shop.json("batches", "list", "--archived")] == [batch]
     shown = shop.json("flows", "show", flow[:8] if flow[:8] != batch[:8] else flow)
-    assert (shown["state"], shown["tier"], len(shown["nodes"])) == ("failed", "archive", 5)
+    assert (shown["status"], shown["tier"], len(shown["nodes"])) == ("failed", "archive", 5)
 
 
 def test_jobs_are_listed_by_their_flow(shop: Shop) -> None:

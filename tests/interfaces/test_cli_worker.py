@@ -35,7 +35,7 @@ def tidemill(*words: str, **environment: str) -> subprocess.CompletedProcess[str
         capture_output=True,
         text=True,
         timeout=60,
-        cwd=ROOT,
+        cwd=environment.pop("FOLDER", ROOT),
         env={**os.environ, "WORKER_APP_STORE": "memory://", **environment},
         check=False,
     )
@@ -182,15 +182,84 @@ def test_a_startup_error_is_one_message_and_an_exit_code(words: list[str], code:
         assert len(said.stderr.splitlines()) == 1
 
 
-def test_an_app_that_cannot_be_imported_is_shown_with_its_traceback(tmp_path: Path) -> None:
+def test_an_app_that_cannot_be_imported_is_one_sentence_with_the_line(tmp_path: Path) -> None:
     (tmp_path / "switch").touch()
-    said = tidemill("worker", APP, "--processes", "2", WORKER_APP_BROKEN=str(tmp_path / "switch"))
+    broken = {"WORKER_APP_BROKEN": str(tmp_path / "switch")}
+    said = tidemill("worker", APP, "--processes", "2", **broken)
     assert said.returncode == 1
-    assert "cannot start a worker for" in said.stderr
-    assert said.stderr.count("\nRuntimeError: this module is broken on purpose") == 1
-    assert said.stderr.count("worker_app.py") == 1
-    for frame in ("importlib", "app_lookup.py", "the next"):
-        assert frame not in said.stderr
+    assert said.stderr == (
+        f"tidemill: cannot start a worker for {APP}: module 'tests.engine.worker_app' cannot be imported: RuntimeError:"
+        " this module is broken on purpose (tests/engine/worker_app.py, line 18)\n"
+    )
+    said = tidemill("worker", APP, "--processes", "1", "--log-level", "debug", **broken)
+    assert "Traceback (most recent call last)" in said.stderr
+    assert "importlib" not in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        (
+            "import json\n\njson.loads('{')\n",
+            "Expecting property name enclosed in double quotes: line 1 column 2 (char 1) (odd.py, line 3)",
+        ),
+        ("import absent_package\n", "it needs 'absent_package', which is not installed (odd.py, line 1)"),
+        ("x = 1\ndef f(:\n", "SyntaxError: invalid syntax (odd.py, line 2)"),
+        (
+            "def settings():\n    raise ValueError('two\\nlines')\n\nsettings()\n",
+            "ValueError: two lines (odd.py, line 2)",
+        ),
+    ],
+)
+@pytest.mark.parametrize("command", ["worker", "up"])
+def test_an_error_in_the_code_of_the_app_names_the_file_and_the_line(
+    tmp_path: Path, command: str, source: str, sentence: str
+) -> None:
+    (tmp_path / "odd.py").write_text(source)
+    port = ["--port", "0"] if command == "up" else []
+    said = tidemill(command, "odd:app", "--processes", "1", *port, FOLDER=str(tmp_path), PYTHONPATH=str(ROOT))
+    assert said.returncode == 1
+    (line,) = said.stderr.splitlines()
+    assert line.endswith(sentence), line
+
+
+_HOOK = """
+import os, signal, sys
+from pathlib import Path
+
+class Stopper:
+    def find_spec(self, name, path=None, target=None):
+        flag = Path({flag!r})
+        if name == {name!r} and {word!r} in sys.orig_argv and not flag.exists():
+            flag.touch()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+sys.meta_path.insert(0, Stopper())
+"""
+
+
+def _stopper(folder: Path, name: str, word: str) -> dict[str, str]:
+    """The environment of processes of which one gets SIGTERM when it imports a module."""
+    place = folder / "stopper"
+    place.mkdir()
+    (place / "sitecustomize.py").write_text(_HOOK.format(flag=str(folder / "stopped"), name=name, word=word))
+    return {"PYTHONPATH": f"{place}:{ROOT}"}
+
+
+@pytest.mark.parametrize("name", ["tidemill.cli.worker", "tidemill.engine.supervisor.supervisor"])
+def test_a_worker_that_is_stopped_while_it_starts_exits_with_0(tmp_path: Path, name: str) -> None:
+    said = tidemill("worker", APP, "--processes", "1", **_stopper(tmp_path, name, "worker"))
+    assert (tmp_path / "stopped").exists()
+    assert (said.returncode, said.stderr) == (0, "")
+
+
+def test_a_signal_to_all_processes_does_not_end_a_runner_that_starts(world: World, tmp_path: Path) -> None:
+    stopper = _stopper(tmp_path, "tidemill.engine.app_lookup", "tidemill.engine.runner.main")
+    worker = world.worker("--processes", "1", **stopper).ready()
+    assert (tmp_path / "stopped").exists()
+    assert "killed" not in worker.log
+    worker.signal(signal.SIGTERM)
+    assert worker.exit_code() == 0
 
 
 def test_an_app_that_kills_its_process_is_abandoned_after_a_few_attempts(tmp_path: Path) -> None:

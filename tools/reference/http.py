@@ -36,7 +36,7 @@ def page() -> str:
 
 
 def _route(route: Any) -> Iterator[str]:
-    yield f"### {route.method} {route.path}\n"
+    yield f"### {route.method} {route.shown_path}\n"
     yield prose(route.words) + "\n"
     role = code(route.role.value) if route.role else "none, the route is public"
     facts = [f"Role: {role}{', all tenants' if route.everywhere else ''}."]

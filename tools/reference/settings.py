@@ -48,7 +48,7 @@ ENVIRONMENT = {
     "TIDEMILL_STORE_NAME": "name of the store that a command addresses, if the app has several",
     "TIDEMILL_RELEASE": "release of the code; the same as `App(release=…)`",
     "TIDEMILL_NODE": 'name of this machine for `scope="instance"`; by default the host name',
-    "TIDEMILL_CALLBACK_SECRET": "secret that signs the webhooks of `callback_url`: `whsec_` and base64; for workers",
+    "TIDEMILL_CALLBACK_SECRET": "secret that signs the webhooks of `callback_url` and the URLs of `ctx.callback_url`: `whsec_` and base64; for workers and servers",
     "TIDEMILL_OUTGOING_NETWORKS": "private networks that a `callback_url` may reach, with commas: `10.1.0.0/16`",
     "TIDEMILL_HOOK_SHOP": "the hook `shop` of the HTTP API, as `kind:secret`; the end of the variable is the name of the hook",
     "TIDEMILL_KEY": "API key of `tidemill mcp`, whose tenant and role apply",

@@ -15,10 +15,14 @@ from typing import Any
 
 import click
 
+from tidemill.early_signals import end_on_sigterm
 from tidemill.errors import TidemillError, UsageError
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
+
+_WORKERS = frozenset({"worker", "up", "demo"})
+"""Commands that run until a signal stops them."""
 
 SECTIONS = {
     "Run": {
@@ -34,7 +38,7 @@ SECTIONS = {
     },
     "Jobs": {
         "jobs": "List, enqueue, watch, cancel and retry jobs.",
-        "flows": "List, watch, draw, retry, skip and cancel flows.",
+        "flows": "List, watch, explain, signal, retry and cancel flows.",
         "batches": "List, cancel and retry batches.",
         "signals": "Send signals to jobs, and answer their questions.",
         "events": "Emit events, and list those of the last seven days.",
@@ -148,4 +152,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):  # a replaced stream may lack this method
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    if sys.argv[1:2] and sys.argv[1] in _WORKERS:
+        # Before the imports of the command, which take longer than everything until here.
+        end_on_sigterm(0)
     commands(prog_name="tidemill")

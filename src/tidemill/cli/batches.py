@@ -36,10 +36,10 @@ def _find(context: CommandContext, id: str, tenant: str) -> BatchRun:
 @batches.command("list")
 @click.option("--name", metavar="NAME", help="Only batches with this name.")
 @click.option(
-    "--state",
+    "--status",
     type=click.Choice([state.value for state in FlowState]),
     multiple=True,
-    help="Only batches in this state.",
+    help="Only batches with this status.",
 )
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number of batches."
@@ -51,19 +51,19 @@ def list_batches(
     context: CommandContext,
     tenant: str,
     name: str | None,
-    state: tuple[str, ...],
+    status: tuple[str, ...],
     limit: int,
     archived: bool,
 ) -> None:
     """List batches, the newest first."""
     with tenant_scope(tenant):
-        found = Batches(context.client).list(name=name, state=state or None, limit=limit, archived=archived)
+        found = Batches(context.client).list(name=name, status=status or None, limit=limit, archived=archived)
         if context.as_json:
             print_json([batch_document(batch) for batch in found])
             return
         now = context.now()
         columns = (
-            Column("id", tail=SHOWN), Column("name", flexible=True), Column("state"), Column("jobs", right=True),
+            Column("id", tail=SHOWN), Column("name", flexible=True), Column("status"), Column("jobs", right=True),
             Column("failed", right=True), Column("done", right=True), Column("age", right=True),
         )  # fmt: skip
         rows = []
@@ -94,7 +94,7 @@ def show(context: CommandContext, tenant: str, batch: str) -> None:
             ("batch", found.name),
             ("id", found.id),
             ("description", found.description),
-            ("state", found.row.state),
+            ("status", found.row.state),
             ("jobs", f"{counts.total:,}, {counts.remaining:,} not ended, {counts.bad:,} failed"),
             ("progress", percent(document["progress"])),
             ("started", age(found.row.created_at, context.now())),

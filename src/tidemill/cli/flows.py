@@ -1,4 +1,4 @@
-"""``tidemill flows``: list, watch, draw, retry, skip and cancel flows."""
+"""``tidemill flows``: list, watch, draw, explain, signal, retry, skip and cancel flows."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ from tidemill.cli.screen import (
     print_table,
 )
 from tidemill.cli.short_ids import by_short_id
+from tidemill.cli.signals import read_json
 from tidemill.client.flows.api import Flows
 from tidemill.client.flows.documents import (
     flow_document,
     flow_with_counts,
     graph_document,
     node_document,
+    node_reason_document,
 )
 from tidemill.client.flows.run import FlowRun
 from tidemill.client.jobs.api import SHOWN
@@ -36,13 +38,13 @@ from tidemill.domain.graph import FlowState
 from tidemill.errors import FlowNotFound
 from tidemill.tasks.ambient import tenant_scope
 
-_STATES = [state.value for state in FlowState]
+_STATUSES = [state.value for state in FlowState]
 _SHOWN = 200
 
 
 @click.group(cls=InOrder)
 def flows() -> None:
-    """List, watch, draw, check, retry, skip and cancel flows."""
+    """List, watch, draw, check, explain, signal, retry, skip and cancel flows."""
 
 
 flows.add_command(check_flows)
@@ -64,7 +66,7 @@ def find(context: CommandContext, id: str, tenant: str) -> FlowRun:
 @flows.command("list")
 @click.option("--name", metavar="NAME", help="Only flows with this name.")
 @click.option("--key", metavar="KEY", help="Only the flow with this key.")
-@click.option("--state", type=click.Choice(_STATES), multiple=True, help="Only flows in this state.")
+@click.option("--status", type=click.Choice(_STATUSES), multiple=True, help="Only flows with this status.")
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number of flows."
 )
@@ -76,14 +78,14 @@ def list_flows(
     tenant: str,
     name: str | None,
     key: str | None,
-    state: tuple[str, ...],
+    status: tuple[str, ...],
     limit: int,
     archived: bool,
 ) -> None:
     """List flows, the newest first."""
     with tenant_scope(tenant):
         runs = Flows(context.client).list(
-            name=name, key=key, state=state or None, limit=limit, archived=archived
+            name=name, key=key, status=status or None, limit=limit, archived=archived
         )
         if context.as_json:
             print_json([flow_document(run) for run in runs])
@@ -91,7 +93,7 @@ def list_flows(
         now = context.now()
         columns = (
             Column("id", tail=SHOWN), Column("name", flexible=True), Column("key", flexible=True, optional=True),
-            Column("state"), Column("age", right=True),
+            Column("status"), Column("age", right=True),
         )  # fmt: skip
         rows = [[run.id, run.name, run.key, run.row.state, age(run.created_at, now)] for run in runs]
         print_table(columns, rows, empty="no flows")
@@ -115,7 +117,7 @@ def show(context: CommandContext, tenant: str, flow: str) -> None:
             ("flow", run.name),
             ("id", run.id),
             ("key", run.key),
-            ("state", run.row.state),
+            ("status", run.row.state),
             ("progress", percent(run.progress)),
             ("jobs", f"{counts.total:,}, {counts.remaining:,} not ended, {counts.bad:,} failed"),
             ("started", age(run.created_at, now)),
@@ -133,13 +135,13 @@ def show(context: CommandContext, tenant: str, flow: str) -> None:
         print_fields([("critical path", f"{path.seconds:.1f} s: {way}")])
     heading("Nodes")
     columns = (
-        Column("node", flexible=True), Column("state"), Column("jobs", right=True), Column("attempt", right=True),
+        Column("node", flexible=True), Column("status"), Column("jobs", right=True), Column("attempt", right=True),
         Column("seconds", right=True), Column("reason", flexible=True, optional=True),
     )  # fmt: skip
     rows = [
         [
             node.name,
-            node.state,
+            node.status,
             f"{node.ended:,}/{node.total:,}" if node.is_map else "1",
             node.attempt,
             "" if node.seconds is None else f"{node.seconds:.1f}",
@@ -193,6 +195,57 @@ def graph(context: CommandContext, tenant: str, flow: str, form: str) -> None:
         "text": made.to_text,
     }
     click.echo(draw[form](), nl=False)
+
+
+@flows.command()
+@click.argument("flow")
+@click.argument("node", required=False)
+@own_tenant_option
+@with_context
+def why(context: CommandContext, tenant: str, flow: str, node: str | None) -> None:
+    """Explain why a flow has not ended.
+
+    Shows the nodes that the others wait for, or one node. One job of a map is "load [3]".
+    """
+    run = find(context, flow, tenant)
+    reasons = run.why(node)
+    if context.as_json:
+        documents = [node_reason_document(reason) for reason in reasons]
+        print_json({"id": str(run.id), "status": run.row.state.value, "reasons": documents})
+        return
+    print_lines([(f"flow {run.name} {run.id}: {run.row.state}", "bold")])
+    print_lines(
+        (
+            (f"- {reason.text}" if reason.node is None else f"- {reason.node}: {reason.text}", "")
+            for reason in reasons
+        ),
+        hang=2,
+    )
+
+
+@flows.command()
+@click.argument("flow")
+@click.argument("node")
+@click.argument("name")
+@click.option("--data", metavar="JSON", help="Payload as JSON.")
+@click.option("--key", metavar="KEY", help="Key; a job accepts it once.")
+@own_tenant_option
+@with_context
+def signal(
+    context: CommandContext, tenant: str, flow: str, node: str, name: str, data: str | None, key: str | None
+) -> None:
+    """Send a signal to the job of a node.
+
+    The job keeps it until it takes it. One job of a map is "load [3]".
+    """
+    run = find(context, flow, tenant)
+    accepted = run.signal(node, name, read_json("--data", data), key=key)
+    if context.as_json:
+        print_json({"flow": str(run.id), "node": node, "name": name, "accepted": accepted})
+    elif accepted:
+        print_lines([(f"sent {name} to node {node} of flow {run.name} ({run.id})", "")])
+    else:
+        print_lines([(f"node {node} has accepted a signal with the key {key} before; nothing was sent", "")])
 
 
 @flows.command()

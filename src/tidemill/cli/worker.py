@@ -18,6 +18,7 @@ from tidemill.cli.app_argument import app_named
 from tidemill.cli.log_options import LOG_OPTIONS, taken_logs
 from tidemill.cli.parsers import duration
 from tidemill.domain.cluster import Coordination
+from tidemill.early_signals import end_on_sigterm
 from tidemill.engine.health import default_host
 from tidemill.engine.log_formats import write_output
 from tidemill.engine.store_shares import read_stores
@@ -183,6 +184,7 @@ def worker(
 def work(supervisor: Supervisor) -> NoReturn:
     """Run until stopped, then exit with the supervisor's exit code."""
     code = supervisor.run()
+    end_on_sigterm(code)  # a late signal must not change the exit code
     if not supervisor.clean:
         # A thread still waits for a store that does not respond, and would delay the exit.
         sys.stdout.flush()

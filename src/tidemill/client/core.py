@@ -94,6 +94,7 @@ class Client:
         self.hooks = AllHooks.create()
         self.hooks.find_schedule = self._schedule
         self.hooks.set_logging(logging[0], log_jobs=logging[1])
+        self.hooks.site_url = self.delivery.url
         self.store_for = store_for
         self.is_closed = False
         #: returns the user's connection whose transaction a call without ``connection=`` joins, or None
@@ -166,6 +167,7 @@ class Client:
         self.retention = retention
         self.delivery = delivery or self.delivery
         self.hooks.set_logging(logging[0], log_jobs=logging[1])
+        self.hooks.site_url = self.delivery.url
         if stores is not None:
             self.close()
             self.is_closed = False

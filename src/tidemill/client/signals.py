@@ -20,7 +20,6 @@ from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.json_schema import schema_problems
 from tidemill.domain.signals import (
     ASKED,
-    LONGEST_NAME,
     MOST_UNREAD,
     QUESTION,
     EmittedEvent,
@@ -28,6 +27,7 @@ from tidemill.domain.signals import (
     Posted,
     StoredSignal,
     StoredWait,
+    check_message_name,
     event_id,
 )
 from tidemill.domain.steps import PREFIX
@@ -77,13 +77,15 @@ class Signals(TenantApi):
         connection: object | None = None,
         tenant: str | None = None,
         store: str | None = None,
+        by: str | None = None,
     ) -> bool:
         """Send a signal to a job; it is kept until the job takes it. Returns False for a key that was accepted before.
 
-        ``job`` is a handle or an id. With ``connection``, the signal is part of the transaction that is open on it.
+        ``job`` is a handle or an id. With ``connection``, the signal is part of the transaction that is open on it. ``by`` names
+        another sender than the acting one.
         Raises ``JobNotFound``, ``IllegalTransition`` for an ended job, and ``TooManySignals``.
         """
-        signal = self._signal(job, name, payload, key, tenant)
+        signal = self._signal(job, name, payload, key, tenant, by)
         if connection is not None:
             answer = signal_on(connection, self._client.store(store), signal, now=self._pin)
             return self._judge(answer, signal)
@@ -123,14 +125,15 @@ class Signals(TenantApi):
         connection: object | None = None,
         tenant: str | None = None,
         store: str | None = None,
+        by: str | None = None,
     ) -> bool:
         """Async version of ``send``."""
         if connection is None:
             sent: bool = await self._client.in_thread(
-                lambda: self.send(job, name, payload, key=key, tenant=tenant, store=store)
+                lambda: self.send(job, name, payload, key=key, tenant=tenant, store=store, by=by)
             )
             return sent
-        signal = self._signal(job, name, payload, key, tenant)
+        signal = self._signal(job, name, payload, key, tenant, by)
         answer = await asignal_on(connection, self._client.store(store), signal, now=self._pin)
         return self._judge(answer, signal)
 
@@ -250,7 +253,7 @@ class Signals(TenantApi):
         row, place = self._client.find(id, tenant=self._tenant(tenant), store=store)
         questions = self.questions(job=id, tenant=row.tenant, store=place)
         if not questions:
-            raise IllegalTransition(f"job {id} asks nothing; it is {row.state}", id=id, state=row.state)
+            raise IllegalTransition(f"job {id} asks nothing; it is {row.state}", id=id, status=row.state)
         question = questions[0]
         text = _encoded("the answer", answer)
         value = None if text is None else json.loads(text)
@@ -275,11 +278,13 @@ class Signals(TenantApi):
 
     # -------------------------------------------------------------------------------------------------------------------
 
-    def _signal(self, job: Any, name: str, payload: object, key: str | None, tenant: str | None) -> NewSignal:
+    def _signal(
+        self, job: Any, name: str, payload: object, key: str | None, tenant: str | None, by: str | None
+    ) -> NewSignal:
         check_message_name("signal", name)
         check_text("key", key, LONGEST_KEY)
         text = _encoded("the payload", payload)
-        return NewSignal(_job_id(job), self._tenant(tenant), name, text, key, who())
+        return NewSignal(_job_id(job), self._tenant(tenant), name, text, key, by or who())
 
     def _place(self, signal: NewSignal, store: str | None) -> str | None:
         """The store of the job. An app with one store needs no search."""
@@ -343,20 +348,6 @@ def read_question(wait: StoredWait, checkpoints: Mapping[str, str]) -> Question 
         note.get("problem"),
         None if until is None else datetime.fromisoformat(until),
     )
-
-
-def check_message_name(kind: str, name: str) -> None:
-    """Refuse a name of a signal or an event that is empty, too long or reserved."""
-    if not name or not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
-        raise BadSettings(
-            f"{name!r} is not a name of {'an' if kind == 'event' else 'a'} {kind}; "
-            f"give 1 to {LONGEST_NAME} printable characters",
-            name=name,
-        )
-    if kind == "signal" and name.startswith(QUESTION):
-        raise BadSettings(
-            f"signals whose name begins with {QUESTION!r} are answers; use app.signals.answer", name=name
-        )
 
 
 def _job_id(job: Any) -> UUID:

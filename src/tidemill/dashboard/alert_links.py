@@ -42,8 +42,8 @@ _PLACES: dict[str, tuple[str, dict[str, Any], str]] = {
     "archive_mismatch": ("/settings", {}, "Retention"),
     "schedule_late": ("/schedules", {}, "Schedules"),
     "breaker_open": ("/queues", {}, "Limits"),
-    "stalled_flow": ("/flows", {"state": "running"}, "Running flows"),
-    "late_cascade": ("/flows", {"state": "running"}, "Running flows"),
+    "stalled_flow": ("/flows", {"status": "running"}, "Running flows"),
+    "late_cascade": ("/flows", {"status": "running"}, "Running flows"),
     "no_workers": ("/workers", {}, "Workers"),
     "lost_workers": ("/workers", {}, "Workers"),
     "orphans": ("/workers", {}, "Workers"),
@@ -58,6 +58,9 @@ def _place(alert: Alert | StoredAlert) -> tuple[str, dict[str, Any], str]:
     match alert.code:
         case "queue_depth" | "queue_age":
             return "/jobs", {"queue": alert.subject, "status": "pending"}, "Waiting jobs"
+        case "unknown_task":
+            task = {} if not alert.subject else {"task": alert.subject}
+            return "/jobs", {**task, "status": "pending"}, "Waiting jobs"
         case "worker_disabled" if alert.severity == "critical":
             return "/settings", {"key": "worker_enabled"}, "Setting"
         case "bad_setting":

@@ -95,13 +95,14 @@ async def flows(request: PageRequest) -> Response:
 
 def _list(request: PageRequest) -> dict[str, Any]:
     query = request.query
-    state = query.get("state") or None
+    # Links of earlier versions have the word "state".
+    status = query.get("status") or query.get("state") or None
     name = query.get("name") or None
     archived = bool(query.get("archived"))
     with tenant_scope(request.tenant):
         found = Flows(request.service.client).list(
             name=name,
-            state=state,
+            status=status,
             limit=SHOWN + 1,
             after=query.get("before") or None,
             archived=archived,
@@ -109,10 +110,10 @@ def _list(request: PageRequest) -> dict[str, Any]:
     lines = [FlowLine(run, counts := run.counts(), _fraction(counts)) for run in found[:SHOWN]]
     return {
         "lines": lines,
-        "state": state,
+        "status": status,
         "name": name,
         "archived": archived,
-        "flow_states": [item.value for item in FlowState],
+        "flow_statuses": [item.value for item in FlowState],
         "following": str(found[SHOWN - 1].id) if len(found) > SHOWN else None,
     }
 
@@ -203,7 +204,7 @@ def _drawn(request: PageRequest, box: Box[UUID], nodes: list[GraphNode], critica
     is_critical = any(node.id in critical for node in nodes)
     if len(nodes) > 1:
         total, ended = sum(node.total for node in nodes), sum(node.ended for node in nodes)
-        states = [node.state for node in nodes]
+        states = [node.status for node in nodes]
         state = next(
             (state for state in (*_BAD, "running", "pending", "waiting") if state in states), states[0]
         )
@@ -214,10 +215,10 @@ def _drawn(request: PageRequest, box: Box[UUID], nodes: list[GraphNode], critica
     again = f", attempt {node.attempt}" if node.attempt > 1 else ""
     if node.is_map:
         words = label_of(node).partition(": ")[2] + took
-        return Drawn(box, node.state, node.name, words, None, node.ended / max(node.total, 1), is_critical)
+        return Drawn(box, node.status, node.name, words, None, node.ended / max(node.total, 1), is_critical)
     href = request.url(f"/jobs/{node.id}")
     return Drawn(
-        box, node.state, node.name, f"{node.state.replace('_', ' ')}{again}{took}", href, None, is_critical
+        box, node.status, node.name, f"{node.status.replace('_', ' ')}{again}{took}", href, None, is_critical
     )
 
 

@@ -9,16 +9,9 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<name>.+))?$')
-_OTHERS = re.compile(
-    r"[\\/](?:site-packages|dist-packages)[\\/]"
-    r"|[\\/]lib(?:64|exec)?[\\/]python\d(?:\.\d+)?[\\/]"
-    r"|[\\/]Python\d*[\\/]Lib[\\/]"
-    r"|[\\/]\.framework[\\/]|[\\/]src[\\/]tidemill[\\/]"
-    r"|^<(?!stdin|string|console|ipython)[^>]*>$",
-    re.IGNORECASE,
-)
+from tidemill.domain.source_files import is_users
 
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<name>.+))?$')
 _FOLDERS = (
     r"[\\/](?:site|dist)-packages",
     r"[\\/]lib(?:64|exec)?[\\/]python\d(?:\.\d+)?",
@@ -49,17 +42,6 @@ class FrameLocation(NamedTuple):
     file: str
     line: int
     name: str | None
-
-
-def is_users(file: str) -> bool:
-    """Whether a file is the user's own, not part of Python, a package or Tidemill.
-
-    >>> is_users("/srv/shop/pay.py"), is_users("/usr/lib/python3.12/json/decoder.py")
-    (True, False)
-    >>> is_users("/venv/lib/python3.11/site-packages/httpx/_client.py"), is_users("<frozen importlib._bootstrap>")
-    (False, False)
-    """
-    return _OTHERS.search(file) is None
 
 
 def package_of(file: str) -> str:

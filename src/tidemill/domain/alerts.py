@@ -9,9 +9,13 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from tidemill.domain.bounds import span_words
+from tidemill.domain.stats import TaskBacklog
 
 _NAMED = 3
 """Lost workers that an alert names."""
+
+_TASKS = 20
+"""Unknown tasks with an alert of their own."""
 
 PREFIX = "alerts."
 """Prefix of the settings that hold thresholds: ``alerts.failure_rate``, ``alerts.queue_depth``…"""
@@ -58,6 +62,7 @@ class Thresholds:
     schedule_late: float = 120  #: time since a schedule should have fired
     flow_stalled: float = 3_600  #: time in which a flow with a pending job must make progress
     cascade_age: float = 60  #: time in which a job that can no longer start must be skipped
+    unknown_task: float = 120  #: time since a job of a task that no living worker knows became due
     signal_age: float = 86_400  #: time in which a job must take a signal
 
 
@@ -137,6 +142,7 @@ class AlertInput:
     stalled: tuple[FlowFact, ...] = ()
     unreachable: int = 0  #: waiting jobs that can no longer start
     unreachable_at: datetime | None = None  #: when the first of them was noted
+    unknown: tuple[TaskBacklog, ...] = ()  #: tasks that no living worker knows, the longest waiting first
     unread: int = 0  #: signals that their jobs have not taken
     unread_at: datetime | None = None  #: when the first of them was sent
 
@@ -360,6 +366,36 @@ def _signals(inputs: AlertInput, limits: Thresholds) -> Iterator[Alert]:
             )
 
 
+def _unknown_tasks(inputs: AlertInput, limits: Thresholds) -> Iterator[Alert]:
+    """Report tasks that no living worker knows: the longest waiting ones by name, and the others together."""
+    late = [
+        backlog
+        for backlog in inputs.unknown
+        if (inputs.now - backlog.oldest_at).total_seconds() > limits.unknown_task
+    ]
+    cure = "deploy the code that has it, give the new name of a renamed task aliases=[…], or cancel the jobs"
+    for backlog in late[:_TASKS]:
+        age = (inputs.now - backlog.oldest_at).total_seconds()
+        text = (
+            f"{_jobs(backlog.pending)} waiting for task {backlog.task}, which no living worker knows, the first for"
+            f" {_seconds(age)}; {cure}"
+        )
+        yield Alert(
+            "unknown_task",
+            Severity.WARNING,
+            text,
+            backlog.pending,
+            0,
+            backlog.task,
+            backlog.oldest_at,
+        )
+    if rest := late[_TASKS:]:
+        waiting, first = sum(backlog.pending for backlog in rest), rest[0].oldest_at
+        tasks = "1 more task" if len(rest) == 1 else f"{len(rest)} more tasks"
+        text = f"{_jobs(waiting)} waiting for {tasks} that no living worker knows; see tidemill doctor"
+        yield Alert("unknown_task", Severity.WARNING, text, waiting, 0, since=first)
+
+
 def _span(window: timedelta) -> str:
     """A window as it reads after "in the last".
 
@@ -402,5 +438,6 @@ _CHECKS = (
     _late,
     _breakers,
     _flows,
+    _unknown_tasks,
     _signals,
 )

@@ -12,6 +12,8 @@ from tidemill.domain.job import Details, NewJob
 from tidemill.domain.outgoing_addresses import read_url
 
 CALLBACK = "tidemill.callback"
+SIGNED_BY = "TIDEMILL_CALLBACK_SECRET"
+"""The environment variable with the secret that signs callbacks and callback URLs."""
 ATTEMPTS = 10
 """Tries of one callback. The delays between them grow to an hour."""
 TIMEOUT = timedelta(minutes=1)
@@ -49,7 +51,7 @@ def callback_body(row: FlowRow, counts: GroupCounts, at: datetime) -> bytes:
         "name": row.name,
         "key": row.key,
         "tenant": row.tenant,
-        "state": row.state.value,
+        "status": row.state.value,
         "total": counts.total,
         "failed": counts.bad,
         "created_at": row.created_at.isoformat(),

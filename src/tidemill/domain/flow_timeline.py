@@ -33,7 +33,12 @@ class TimelineRow(NamedTuple):
     @property
     def label(self) -> str:
         """The name of the node, with its place in a map."""
-        return self.node if self.position is None else f"{self.node} [{self.position}]"
+        return label_of(self.node, self.position)
+
+
+def label_of(node: str, position: int | None) -> str:
+    """The name of a node, with its place in a map."""
+    return node if position is None else f"{node} [{position}]"
 
 
 def has_paused(job: JobRow) -> bool:

@@ -25,6 +25,8 @@ SHARDS = 64
 _BLOCK = 8  # neighbours that count into the same row, because one worker often ends them together
 PAST_SHARD = -1
 """The shard of an edge of an earlier wait of a suspended job: it keeps the need from being deleted, and counts nothing."""
+OWNER = "owner"
+"""The rule of a map with the id, in hexadecimal digits, of the job whose cancel cancels the map."""
 ENDLESS_SPARE = 2**31 - 1
 """The ``spare`` of a group, and of jobs that wait on after failures."""
 
@@ -235,6 +237,7 @@ class FlowFilter:
     states: frozenset[FlowState] = frozenset()
     group_id: UUID | None = None
     ending: bool = False  #: only live ones with ``stops`` or a cancel reason, and those that have expired
+    abandoned: bool = False  #: only live maps without a cancel reason whose ``OWNER`` was cancelled
     now: datetime | None = None  #: the time that decides about expiry; None for the store's own
 
 

@@ -8,6 +8,8 @@ from enum import StrEnum
 from typing import NamedTuple
 from uuid import UUID, uuid5
 
+from tidemill.errors import BadSettings
+
 MOST_UNREAD = 1_000
 """How many unread signals a job may have; another one is refused."""
 LONGEST_NAME = 200
@@ -113,3 +115,17 @@ def signal_record(signal: StoredSignal) -> str:
     name, source = (json.dumps(text, ensure_ascii=False) for text in (signal.name, signal.source))
     at = (signal.created_at - _EPOCH) // timedelta(microseconds=1)
     return f'{{"is":"signal","name":{name},"source":{source},"at":{at},"v":{signal.payload or "null"}}}'
+
+
+def check_message_name(kind: str, name: str) -> None:
+    """Refuse a name of a signal or an event that is empty, too long or reserved."""
+    if not name or not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
+        raise BadSettings(
+            f"{name!r} is not a name of {'an' if kind == 'event' else 'a'} {kind}; "
+            f"give 1 to {LONGEST_NAME} printable characters",
+            name=name,
+        )
+    if kind == "signal" and name.startswith(QUESTION):
+        raise BadSettings(
+            f"signals whose name begins with {QUESTION!r} are answers; use app.signals.answer", name=name
+        )

@@ -191,6 +191,14 @@ class UnfinishedCounts(NamedTuple):
     sampled: bool  #: whether there were more jobs than were counted
 
 
+class TaskBacklog(NamedTuple):
+    """A task, the number of its pending jobs, and since when the first of them has been due."""
+
+    task: str
+    pending: int
+    oldest_at: datetime
+
+
 class DeclaredCounts(NamedTuple):
     """The number of definitions and schedules, enabled and disabled."""
 

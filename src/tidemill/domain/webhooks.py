@@ -83,7 +83,7 @@ def signed_headers(secret: str, id: str, at: datetime, body: bytes) -> dict[str,
     Delivery(id='msg_1', type=None)
     """
     sent = str(int(at.timestamp()))
-    signature = base64.b64encode(_digest(_key_of(secret), f"{id}.{sent}.".encode() + body)).decode()
+    signature = base64.b64encode(_digest(key_of(secret), f"{id}.{sent}.".encode() + body)).decode()
     return {
         "content-type": "application/json",
         "webhook-id": id,
@@ -101,7 +101,7 @@ def _standard(secrets: tuple[str, ...], headers: Mapping[str, str], body: bytes,
     ]
     _check_time(sent, now)
     signed = f"{id}.{sent}.".encode() + body
-    expected = [base64.b64encode(_digest(_key_of(secret), signed)).decode() for secret in secrets]
+    expected = [base64.b64encode(_digest(key_of(secret), signed)).decode() for secret in secrets]
     _check_any(given, expected)
     return Delivery(id)
 
@@ -149,7 +149,7 @@ def _digest(key: bytes, text: bytes) -> bytes:
     return hmac.new(key, text, hashlib.sha256).digest()
 
 
-def _key_of(secret: str) -> bytes:
+def key_of(secret: str) -> bytes:
     """The key of a Standard Webhooks secret, which is base64 after its prefix."""
     try:
         return base64.b64decode(secret.removeprefix("whsec_"), validate=True)

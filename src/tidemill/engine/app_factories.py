@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+from tidemill.engine.import_failures import described
 from tidemill.errors import BadSettings
 
 
@@ -28,7 +29,7 @@ def call_factory(factory: Any, where: str) -> object:
     try:
         return factory()
     except (Exception, SystemExit) as error:
-        raise BadSettings(f"{where}() failed: {type(error).__name__}: {error}", app=where) from error
+        raise BadSettings(f"{where}() failed: {described(error)}", app=where) from error
 
 
 def apps_in(value: object, kind: type[Any]) -> list[Any]:

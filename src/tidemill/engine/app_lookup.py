@@ -23,6 +23,7 @@ from tidemill.clock import Clock
 from tidemill.delivery.background import BackgroundThread
 from tidemill.engine.app_factories import apps_in, call_factory, is_factory
 from tidemill.engine.completion import Connections
+from tidemill.engine.import_failures import described, in_file
 from tidemill.errors import BadSettings, UsageError
 from tidemill.stores.base import Store
 from tidemill.stores.open import without_driver
@@ -203,14 +204,13 @@ def _imported(name: str, where: str) -> ModuleType:
                 app=where,
             ) from None
         raise BadSettings(
-            f"module {name!r} cannot be imported: it needs {error.name!r}, which is not installed", app=where
+            f"module {name!r} cannot be imported: it needs {error.name!r}, which is not installed{in_file(error)}",
+            app=where,
         ) from error
     except _StartedByImport as error:
         raise BadSettings(str(error), app=where) from None
     except (Exception, SystemExit) as error:
-        raise BadSettings(
-            f"module {name!r} cannot be imported: {type(error).__name__}: {error}", app=where
-        ) from error
+        raise BadSettings(f"module {name!r} cannot be imported: {described(error)}", app=where) from error
     finally:
         _imports.pop()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from uuid import UUID
 
-from tidemill.domain.callbacks import ATTEMPTS, CALLBACK, TIMEOUT, callback_body
+from tidemill.domain.callbacks import ATTEMPTS, CALLBACK, SIGNED_BY, TIMEOUT, callback_body
 from tidemill.domain.outgoing_addresses import read_networks, read_url
 from tidemill.domain.retry import Exponential
 from tidemill.domain.webhooks import signed_headers
@@ -15,8 +15,8 @@ from tidemill.tasks.options import TaskOptions
 from tidemill.tasks.registry import BUILT_IN
 from tidemill.tasks.task import declare
 
-SECRET, NETWORKS = "TIDEMILL_CALLBACK_SECRET", "TIDEMILL_OUTGOING_NETWORKS"
-"""Environment variables of the worker: the secret of the signature, and private networks that may be reached."""
+NETWORKS = "TIDEMILL_OUTGOING_NETWORKS"
+"""The environment variable of the worker with private networks that may be reached."""
 
 _GONE = 410
 
@@ -31,9 +31,9 @@ def send_callback(ctx: Context, url: str, group: UUID) -> int:
     if not rows:
         raise PermanentError(f"the flow or batch {group} is gone, so its callback has nothing to tell")
     (counts,) = store.group_counts([group])
-    secret = os.environ.get(SECRET)
+    secret = os.environ.get(SIGNED_BY)
     if not secret:
-        raise PermanentError(f"{SECRET} is not set on this worker; set it to whsec_ and a base64 secret")
+        raise PermanentError(f"{SIGNED_BY} is not set on this worker; set it to whsec_ and a base64 secret")
     try:
         host = read_url(url, what="callback_url").host
         allowed = read_networks(

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from tidemill.domain.durations import read_duration
 from tidemill.domain.graph import (
+    OWNER,
     Edge,
     EdgeCondition,
     EndOutcome,
@@ -35,6 +36,7 @@ from tidemill.tasks.steps import Step
 from tidemill.tasks.task import Declared
 
 Failures = Literal["raise", "return", "stop"]
+OnCancel = Literal["cancel", "leave"]
 
 STOP = "@stop/"
 """Begins the name of the record of the failure that stopped a map."""
@@ -127,16 +129,23 @@ def new_jobs(log: StepLog, task: Any, calls: Iterable[Mapping[str, Any]]) -> lis
 
 
 def map_jobs(
-    log: StepLog, name: str, task: Any, calls: Sequence[Mapping[str, Any]], failures: Failures
+    log: StepLog,
+    name: str,
+    task: Any,
+    calls: Sequence[Mapping[str, Any]],
+    failures: Failures,
+    on_cancel: OnCancel,
 ) -> Talk[list[Any]]:
     """``ctx.map``."""
     if failures not in ("raise", "return", "stop"):
         raise UsageError(f"failures is {failures!r}; choose raise, return or stop")
+    if on_cancel not in ("cancel", "leave"):
+        raise UsageError(f"on_cancel is {on_cancel!r}; choose cancel or leave")
     records = yield from log.records()
     full = log.enter(Step(name).full_name)
     record = records.get(full)
     if record is None:
-        yield from _start_map(log, full, task, list(calls), failures)
+        yield from _start_map(log, full, task, list(calls), failures, on_cancel)
         return []
     groups = _MapGroups.of_note(_note_of(full, record, "jobs"))
     ends: GroupEnds = yield ReadGroup(groups.members)
@@ -190,7 +199,12 @@ def _stop_after_failure(log: StepLog, full: str, group: UUID, ends: GroupEnds) -
 
 
 def _start_map(
-    log: StepLog, full: str, task: Any, calls: list[Mapping[str, Any]], failures: Failures
+    log: StepLog,
+    full: str,
+    task: Any,
+    calls: list[Mapping[str, Any]],
+    failures: Failures,
+    on_cancel: OnCancel,
 ) -> Talk[None]:
     if len(calls) > MOST_CHILDREN:
         raise UsageError(f"{full} would start {len(calls):,} jobs; one map starts at most {MOST_CHILDREN:,}")
@@ -207,7 +221,16 @@ def _start_map(
     )
     groups = _MapGroups(id, new_id() if failures == "stop" else None)
     correlation = jobs[0].details.correlation_id
-    group = NewGroup(id, claim.tenant, GroupKind.MAP, full, group_id=groups.outer, correlation_id=correlation)
+    rules = {OWNER: claim.id.hex} if on_cancel == "cancel" else {}
+    group = NewGroup(
+        id,
+        claim.tenant,
+        GroupKind.MAP,
+        full,
+        group_id=groups.outer,
+        rules=rules,
+        correlation_id=correlation,
+    )
     new_groups: tuple[NewGroup, ...] = (group,)
     joins = group_joins(id, len(jobs))
     if groups.outer is not None:
@@ -371,7 +394,7 @@ def _failure(full: str, end: JobEnd, failed: int = 1, count: int = 1) -> Excepti
     several = f" ({failed} of {count} jobs did not complete)" if count > 1 else ""
     text = f"{full}: job {end.id} is {end.state}: {end.problem or 'no reason given'}{several}"
     kind = JobCancelled if end.state is JobState.CANCELLED else JobFailed
-    return kind(text, id=end.id, state=end.state)
+    return kind(text, id=end.id, status=end.state)
 
 
 def _note_of(full: str, record: str, kind: str) -> dict[str, Any]:

@@ -139,14 +139,16 @@ class DurableVerbs:
         calls: Sequence[Mapping[str, Any]],
         *,
         failures: children.Failures = "raise",
+        on_cancel: children.OnCancel = "cancel",
     ) -> list[Any]:
         """Run one job of ``task`` for each of these arguments, and return their results in the same order.
 
         The jobs are created once, in the transaction that suspends this job, which holds no worker while they run. ``failures``:
         ``"raise"`` raises ``JobFailed`` after all have ended, ``"return"`` returns the errors among the results, and ``"stop"``
-        raises at the first failure and cancels the rest.
+        raises at the first failure and cancels the rest. If this job is cancelled while it waits, its jobs that have not ended are
+        cancelled too, within seconds; with ``on_cancel="leave"`` they run to their end.
         """
-        return drive(children.map_jobs(self.durable(), name, task, calls, failures), self.outlet)
+        return drive(children.map_jobs(self.durable(), name, task, calls, failures, on_cancel), self.outlet)
 
     async def amap(
         self,
@@ -155,9 +157,12 @@ class DurableVerbs:
         calls: Sequence[Mapping[str, Any]],
         *,
         failures: children.Failures = "raise",
+        on_cancel: children.OnCancel = "cancel",
     ) -> list[Any]:
         """Run jobs like ``map``."""
-        return await adrive(children.map_jobs(self.durable(), name, task, calls, failures), self.outlet)
+        return await adrive(
+            children.map_jobs(self.durable(), name, task, calls, failures, on_cancel), self.outlet
+        )
 
     def call(self, name: str, task: Enqueueable[..., Any], /, **arguments: Any) -> Any:
         """Run one job of ``task`` as a step, with its own queue, retries and isolation, and return its result."""

@@ -171,7 +171,7 @@ def group_data(store: Store, group: FlowRow) -> dict[str, object]:
     return {
         "id": str(group.id),
         "name": group.name,
-        "state": group.state.value,
+        "status": group.state.value,
         "total": counts.total,
         "pending": counts.remaining,
         "failed": counts.bad,

@@ -28,6 +28,7 @@ class Lifetime:
 
     def __init__(self, hooks: Hooks) -> None:
         self._make = hooks.lifespan
+        self._hooks = hooks
         self._state: Any = None
         self._leave: Callable[[], object] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -39,6 +40,11 @@ class Lifetime:
         if self._make is None:
             raise UsageError("ctx.state needs a lifespan; give the app one: App(lifespan=…)")
         return self._state
+
+    @property
+    def site_url(self) -> str | None:
+        """The address of the app's dashboard and HTTP API, if the app has one."""
+        return self._hooks.site_url
 
     def enter(self) -> None:
         """Enter the lifespan, if the app has one and it is not entered yet."""

@@ -17,6 +17,9 @@ from tidemill.errors import UsageError
 
 T = TypeVar("T")
 
+LIFETIME: Duration = "7d"
+"""The time for which a callback URL works."""
+
 
 class MessageVerbs:
     """Waits of durable functions. A waiting job is suspended: it holds no thread and no worker."""
@@ -58,6 +61,16 @@ class MessageVerbs:
         """Wait for a signal like ``wait_for``."""
         span = _span(signal, timeout)
         return await adrive(signal_waits.wait_for(self.durable(), signal, span, type), self.outlet)
+
+    def callback_url(self, signal: str, ttl: Duration = LIFETIME) -> str:
+        """Return a signed URL that sends this signal to this job, once, to give to a person or another system.
+
+        Opened in a browser, it shows a page with a button; only a ``POST`` sends the signal, with its JSON body as the payload. It
+        works for the time ``ttl`` and while the job has not ended. Each call returns another URL: call it in a step if a resumed job
+        needs the same one. It needs ``App(dashboard_url=…)`` and the secret ``TIDEMILL_CALLBACK_SECRET``. Coroutines call it the
+        same way.
+        """
+        return self.outlet.signal_url(signal, read_duration(f"the ttl of {signal}", ttl, error=UsageError))
 
     def wait_for_event(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NoReturn
 from uuid import UUID
 
@@ -22,6 +22,7 @@ from tidemill.engine.completion import Unwritten
 from tidemill.engine.job_ends import GroupEnds, JobEnd, group_ends, job_ends
 from tidemill.engine.lifespan import Lifetime
 from tidemill.engine.runner.execution import run
+from tidemill.engine.signal_links import signal_url
 from tidemill.engine.signal_waits import found_event
 from tidemill.engine.steps import StepLog, Talk
 from tidemill.engine.suspension import Suspension
@@ -134,6 +135,9 @@ class ReplayOutlet:
 
     def find_event(self, name: str, match: str, since: datetime | None) -> str | None:
         return found_event(self._store, self.claim, name, match, since)
+
+    def signal_url(self, name: str, ttl: timedelta) -> str:
+        return signal_url(self.life.site_url, self.claim, name, ttl, self.now())
 
     def fetch(self, text: str) -> str:
         return read_value(self._store, text)

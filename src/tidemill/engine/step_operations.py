@@ -66,6 +66,9 @@ class StepOutlet(Protocol):
     def find_event(self, name: str, match: str, since: datetime | None) -> str | None:
         """The record of the first event of a name since an instant, or since the job was created."""
 
+    def signal_url(self, name: str, ttl: timedelta) -> str:
+        """A signed URL that sends a signal of this name to the job."""
+
     def pause(self, seconds: float) -> None:
         """Wait in this thread."""
 

@@ -39,6 +39,7 @@ from tidemill.rest import (
     queues,
     schedules,
     sessions,
+    signal_links,
     signals,
     stats,
     stores,
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from tidemill.app import App
 
 MODULES = (
-    job_creation, job_bulk, tick, job_lookup, job_actions, job_streams, events, signals, hooks, flows, batches, tasks, definitions, schedules,
+    job_creation, job_bulk, tick, job_lookup, job_actions, job_streams, events, signals, hooks, signal_links, flows, batches, tasks, definitions, schedules,
     queues, pauses, limits, tenants, workers,
     logs, config, archive, archive_changes, audit, keys, access, sessions, notifications, stats, stores, health, api_docs,
 )  # fmt: skip

@@ -13,7 +13,7 @@ from tidemill.client.flows.documents import batch_document, node_document, timel
 from tidemill.client.flows.run import FlowNode
 from tidemill.domain.access import Role
 from tidemill.rest.api_request import ApiRequest
-from tidemill.rest.flows import NodeDocument, State, TimelineDocument, TimelineQuery, after_of
+from tidemill.rest.flows import NodeDocument, Status, TimelineDocument, TimelineQuery, after_of
 from tidemill.rest.job_models import ReasonBody
 from tidemill.rest.models import (
     BodyModel,
@@ -36,7 +36,7 @@ class BatchQuery(QueryModel):
     """Filter and page of batches."""
 
     name: Name | None = None
-    state: State | None = None
+    status: Status | None = None
     archived: bool = Field(False, description="Include archived batches.")
     limit: Limit = 50
     cursor: Cursor = None
@@ -49,7 +49,7 @@ class BatchDocument(Document):
     name: str = Field(examples=["import"])
     key: str | None
     tenant: str
-    state: State
+    status: Status
     created_at: Instant
     created_by: str | None
     ended_at: Instant | None
@@ -108,7 +108,7 @@ async def list_batches(request: ApiRequest) -> Response:
         with tenant_scope(request.tenant):
             found = Batches(request.service.client).list(
                 name=query.name,
-                state=query.state,
+                status=query.status,
                 limit=query.limit,
                 after=after_of(query.cursor),
                 archived=query.archived,

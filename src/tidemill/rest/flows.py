@@ -15,6 +15,7 @@ from tidemill.client.flows.documents import (
     flow_with_counts,
     graph_document,
     node_document,
+    node_reason_document,
     timeline_document,
 )
 from tidemill.client.flows.run import FlowNode, FlowRun
@@ -23,11 +24,12 @@ from tidemill.errors import BadFilter, BadFlow
 from tidemill.rest.api_request import ApiRequest
 from tidemill.rest.models import BodyModel, Cursor, Document, Instant, Items, Limit, Name, QueryModel, Words
 from tidemill.rest.routes import Routes
+from tidemill.rest.signals import SentDocument, SignalBody
 from tidemill.tasks.ambient import tenant_scope
 
 routes = Routes("flows")
 
-State = Literal["running", "completed", "failed", "cancelled"]
+Status = Literal["running", "completed", "failed", "cancelled"]
 
 
 class FlowQuery(QueryModel):
@@ -35,7 +37,7 @@ class FlowQuery(QueryModel):
 
     name: Name | None = None
     key: str | None = Field(None, max_length=300)
-    state: State | None = None
+    status: Status | None = None
     archived: bool = Field(False, description="Include archived flows.")
     limit: Limit = 50
     cursor: Cursor = None
@@ -48,7 +50,7 @@ class FlowDocument(Document):
     name: str = Field(examples=["import"])
     key: str | None
     tenant: str
-    state: State
+    status: Status
     created_at: Instant
     created_by: str | None
     ended_at: Instant | None
@@ -78,7 +80,7 @@ class NodeDocument(Document):
     position: int | None
     id: str
     task: str
-    status: str = Field(description="The state of the job, or `skipped`.")
+    status: str = Field(description="The status of the job, or `skipped`.")
     attempt: int
     reason: str | None
     started_at: Instant | None
@@ -108,7 +110,7 @@ class GraphDocument(Document):
     """The boxes and connections of a flow."""
 
     name: str
-    state: State
+    status: Status
     nodes: list[dict[str, Any]]
     edges: list[dict[str, Any]]
     critical_path: dict[str, Any]
@@ -119,6 +121,21 @@ class NodeQuery(QueryModel):
 
     limit: Limit = 100
     cursor: int = Field(0, ge=0, le=10_000_000, description="The `next` of the previous page.")
+
+
+class NodeReasonDocument(Document):
+    """Why a node, or without one the flow, has not ended."""
+
+    code: str = Field(examples=["waits_for_signal"])
+    text: str = Field(examples=["It waits for a signal approved."])
+    node: str | None
+    id: str | None = Field(description="The id of the node's job.")
+
+
+class WhyFlowQuery(QueryModel):
+    """The node to explain."""
+
+    node: str | None = Field(None, max_length=300, description="One job of a map is `load [3]`.")
 
 
 class NodeBody(BodyModel):
@@ -193,7 +210,7 @@ async def list_flows(request: ApiRequest) -> Response:
             return Flows(request.service.client).list(
                 name=query.name,
                 key=query.key,
-                state=query.state,
+                status=query.status,
                 limit=query.limit,
                 after=after_of(query.cursor),
                 archived=query.archived,
@@ -257,7 +274,7 @@ async def get_flow(request: ApiRequest) -> Response:
 
 @routes.get("/api/flows/{id}/graph", role=Role.VIEWER, answer=GraphDocument)
 async def get_flow_graph(request: ApiRequest) -> Response:
-    """Show the graph of a flow with the states of its nodes and the critical path."""
+    """Show the graph of a flow with the statuses of its nodes and the critical path."""
     run = await _flow(request)
     document = graph_document(await request.read(run.graph))
     document["nodes"] = request.failure_rows(document["nodes"])
@@ -280,6 +297,29 @@ async def get_flow_timeline(request: ApiRequest) -> Response:
     run = await _flow(request)
     rows = await request.read(run.timeline, request.query.limit)
     return request.page([timeline_document(row) for row in rows], None)
+
+
+@routes.get("/api/flows/{id}/why", role=Role.VIEWER, query=WhyFlowQuery, answer=Items[NodeReasonDocument])
+async def explain_flow(request: ApiRequest) -> Response:
+    """Explain why a flow has not ended: by the nodes that the others wait for, or by one node."""
+    run = await _flow(request)
+    reasons = await request.read(run.why, request.query.node)
+    return request.page([request.masked_names(node_reason_document(reason)) for reason in reasons])
+
+
+@routes.post(
+    "/api/flows/{id}/nodes/{node:path}/signals",
+    role=Role.OPERATOR,
+    body=SignalBody,
+    answer=SentDocument,
+    status=201,
+)
+async def signal_flow_node(request: ApiRequest) -> Response:
+    """Send a signal to the job of a node; one job of a map is `load [3]`. 200 means that its key was accepted before."""
+    run = await _flow(request)
+    body: SignalBody = request.body
+    accepted = await request.act(run.signal, request.path["node"], body.name, body.payload, key=body.key)
+    return request.reply({"accepted": accepted}, 201 if accepted else 200)
 
 
 @routes.post(

@@ -62,7 +62,7 @@ async def receive_hook(request: ApiRequest) -> Response:
         delivery = verify_delivery(rule, request.headers, body, request.now())
     except BadSignature as error:
         raise Problem(401, "bad_signature", str(error)) from None
-    payload = _payload(body)
+    payload = payload_of(body)
     fields = payload if isinstance(payload, dict) else {}
     kind = delivery.type or _text(fields.get("type"))
     event = f"{name}.{kind}" if kind else name
@@ -79,7 +79,8 @@ def _rule(name: str) -> HookRule:
     return read_hook(text)
 
 
-def _payload(body: bytes) -> Any:
+def payload_of(body: bytes) -> Any:
+    """Return the JSON of a body."""
     try:
         payload = json.loads(body)
     except (ValueError, RecursionError):

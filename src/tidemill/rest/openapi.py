@@ -66,7 +66,7 @@ def openapi(operations: Sequence[ApiOperation], prefix: str) -> dict[str, Any]:
     names, schemas = _schemas(operations)
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
-        paths.setdefault(prefix + operation.path, {})[operation.method.lower()] = _operation(
+        paths.setdefault(prefix + operation.shown_path, {})[operation.method.lower()] = _operation(
             operation, names, schemas
         )
     queries = {names[operation.query] for operation in operations}
@@ -147,7 +147,7 @@ def _path(operation: ApiOperation) -> list[dict[str, Any]]:
             "schema": {"type": "string"},
             "example": "01890a5d-ac96-774b-bcce-b302099a8057" if name == "id" else "nightly",
         }
-        for name in _NAMED.findall(operation.path)
+        for name in _NAMED.findall(operation.shown_path)
     ]
 
 

@@ -26,7 +26,7 @@ OWN_WRITES = timedelta(seconds=10)
 
 VERBS = frozenset(
     {
-        "count", "crowd", "declared", "depths", "ended_by", "ended_ever", "flow_totals", "holders", "holding", "jobs", "lately",
+        "backlogs", "count", "crowd", "declared", "depths", "ended_by", "ended_ever", "flow_totals", "holders", "holding", "jobs", "lately",
         "search_archive", "search_logs", "series", "stalled_flows", "standing", "times_by", "troubles",
     }
 )  # fmt: skip

@@ -28,6 +28,7 @@ from tidemill.domain.stats import (
     HeldSelection,
     Holder,
     Series,
+    TaskBacklog,
     UnfinishedCounts,
 )
 
@@ -141,6 +142,12 @@ class OccupancyStore(ABC):
     def crowd(self, *, tenant: str, look: int = LOOK) -> UnfinishedCounts:
         """The number of unfinished jobs of each task, by state. At most ``look`` jobs are read of each of these groups: pending,
         scheduled, waiting or in review, held.
+        """
+
+    @abstractmethod
+    def backlogs(self, *, tenant: str, served: Collection[str]) -> list[TaskBacklog]:
+        """The pending jobs of each task that is not among the ``served`` ones, the task that has waited longest first. Every pending
+        job is read.
         """
 
     @abstractmethod

@@ -53,6 +53,7 @@ class Hooks:
         "lifespan",
         "log_jobs",
         "on_execute",
+        "site_url",
     )
 
     def __init__(self) -> None:
@@ -74,6 +75,8 @@ class Hooks:
         self.capture: int | None = None
         #: whether the start and the end of every job are logged at INFO
         self.log_jobs = False
+        #: the address of the dashboard and the HTTP API, for links that jobs make
+        self.site_url: str | None = None
 
     def flush(self, seconds: float = 3.0) -> None:
         """Send what integrations have collected, because this process is about to end."""

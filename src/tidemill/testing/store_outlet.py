@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from tidemill.clock import Clock, ManualClock
@@ -20,6 +20,7 @@ from tidemill.domain.streams import StreamEntry, topic_of
 from tidemill.engine.completion import Connections, Unwritten
 from tidemill.engine.job_ends import GroupEnds, JobEnd, group_ends, job_ends, stop_group
 from tidemill.engine.lifespan import Lifetime
+from tidemill.engine.signal_links import signal_url
 from tidemill.engine.signal_waits import found_event
 from tidemill.engine.suspension import records_of
 from tidemill.errors import Cancel
@@ -134,6 +135,9 @@ class StoreOutlet:
 
     def find_event(self, name: str, match: str, since: datetime | None) -> str | None:
         return found_event(self._store, self._claim, name, match, since)
+
+    def signal_url(self, name: str, ttl: timedelta) -> str:
+        return signal_url(self.life.site_url, self._claim, name, ttl, self.now())
 
     def pause(self, seconds: float) -> None:
         if isinstance(self._clock, ManualClock):

@@ -74,6 +74,8 @@ GET    /api/flows/{id}                   flows.read
 GET    /api/flows/{id}/graph             flows.read
 GET    /api/flows/{id}/nodes             flows.read
 GET    /api/flows/{id}/timeline          flows.read
+GET    /api/flows/{id}/why               flows.read
+POST   /api/flows/{id}/nodes/{node:path}/signals jobs.signal
 POST   /api/flows/{id}/retry             flows.change
 POST   /api/flows/{id}/skip              flows.change
 POST   /api/flows/{id}/cancel            flows.change

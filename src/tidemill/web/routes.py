@@ -37,6 +37,11 @@ class Operation:
             object.__setattr__(self, "act", act)
 
     @property
+    def shown_path(self) -> str:
+        """The path for people and documents, without the notation of parameters that may contain slashes."""
+        return self.path.replace(":path}", "}")
+
+    @property
     def mutates(self) -> bool:
         """Whether the operation may change stored data."""
         return self.method != "GET" and self.role is not None

@@ -134,7 +134,7 @@ def test_archived_flows_are_listed_on_request_and_their_key_is_free(world: World
     assert [item.id for item in world.app.flows.list(archived=True, after=again.id, name="import")] == [
         run.id
     ]
-    assert world.app.flows.list(archived=True, state="failed") == []
+    assert world.app.flows.list(archived=True, status="failed") == []
 
 
 def test_an_archived_flow_is_not_changed(world: World) -> None:

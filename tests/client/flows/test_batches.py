@@ -176,7 +176,7 @@ def test_batches_are_found(world: World) -> None:
     with world.app.batch("one") as batch:
         world.load.enqueue(row=1)
     assert [found.name for found in world.app.batches.list()] == ["one"]
-    assert world.app.batches.list(state="completed") == []
+    assert world.app.batches.list(status="completed") == []
     assert world.app.batches.get(str(batch.id)).name == "one"
     assert world.app.flows.list() == []
     with pytest.raises(FlowNotFound):

@@ -81,7 +81,7 @@ def test_a_batch_tells_its_url_once_when_all_jobs_have_ended(app: App, receiver:
     assert verify_delivery(rule, headers, body, job.finished_at).id == str(job.id)
     event = json.loads(body)
     assert event["type"] == "batch.failed"
-    assert event["data"] | {"id": str(batch.id), "total": 2, "failed": 1, "state": "failed"} == event["data"]
+    assert event["data"] | {"id": str(batch.id), "total": 2, "failed": 1, "status": "failed"} == event["data"]
 
 
 def test_a_callback_is_retried_with_the_same_id(app: App, receiver: Receiver) -> None:
@@ -119,7 +119,7 @@ def test_a_flow_tells_its_url_how_it_ended(app: App, receiver: Receiver) -> None
         run.result(timeout=0)
     ((_, body),) = receiver.received
     data = json.loads(body)["data"]
-    assert (data["kind"], data["name"], data["key"], data["state"]) == ("flow", "import", "k", "failed")
+    assert (data["kind"], data["name"], data["key"], data["status"]) == ("flow", "import", "k", "failed")
     assert [node.name for node in run.nodes()] == ["parse"]
 
 

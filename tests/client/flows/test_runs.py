@@ -480,7 +480,7 @@ def test_a_skipped_node_counts_as_succeeded_with_the_given_result(world: World) 
     assert str(run.status) == "completed"
 
 
-def test_flows_are_found_by_name_key_and_state(world: World) -> None:
+def test_flows_are_found_by_name_key_and_status(world: World) -> None:
     for key in ("x", "y"):
         flow = world.app.flow("import", key=key)
         flow.add(world.work, name=key)
@@ -488,7 +488,7 @@ def test_flows_are_found_by_name_key_and_state(world: World) -> None:
     world.drain()
     assert [run.key for run in world.app.flows.list(name="import")] == ["y", "x"]
     assert [run.key for run in world.app.flows.list(key="x")] == ["x"]
-    assert world.app.flows.list(state="running") == []
+    assert world.app.flows.list(status="running") == []
     first = world.app.flows.list(limit=1)
     assert [run.key for run in world.app.flows.list(after=first[0].id)] == ["x"]
     assert world.app.flows.get(first[0].id).key == "y"
@@ -516,7 +516,7 @@ def test_the_graph_shows_states_and_the_critical_path(world: World) -> None:
     run = flow.start()
     world.drain()
     graph = run.graph()
-    assert {node.name: (node.state, node.total) for node in graph.nodes} == {
+    assert {node.name: (node.status, node.total) for node in graph.nodes} == {
         "a": ("failed", 1), "m": ("completed", 3), "b": ("skipped", 1),
     }  # fmt: skip
     assert sorted(edge.broken for edge in graph.edges) == [False, True]

@@ -62,7 +62,7 @@ def test_flows_are_listed_with_state_and_progress(shop: House, tasks: Tasks) -> 
     page = shop.person("viewer").open("/flows")
     assert page.index("<strong>later</strong>") < page.index("<strong>orders</strong>")
     assert f'href="/flows/{run.id}"' in page
-    failed = shop.person("viewer").open("/flows?state=failed")
+    failed = shop.person("viewer").open("/flows?status=failed")
     assert "orders" in failed
     assert "<strong>later</strong>" not in failed
     assert "There are no flows." in shop.person("viewer").open("/flows?name=nobody")

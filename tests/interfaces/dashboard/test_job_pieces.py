@@ -13,6 +13,7 @@ import pytest
 from tidemill.dashboard import snippets, timelines, tracebacks
 from tidemill.dashboard.waterfall import WIDTH, waterfall
 from tidemill.domain.job import Execution, JobRow, LogEntry
+from tidemill.domain.source_files import is_users
 from tidemill.domain.states import ExecutionState, JobState
 from tidemill.domain.steps import StepView
 from tidemill.web import text_parsers
@@ -167,7 +168,7 @@ def test_a_traceback_without_user_frames_is_shown_whole(text: str) -> None:
     ],
 )
 def test_user_files_and_library_files_are_distinguished(file: str, users: bool) -> None:
-    assert tracebacks.is_users(file) is users
+    assert is_users(file) is users
 
 
 @pytest.mark.parametrize("text", ["", "soon", "5x", "-3s", "1h nonsense", "9" * 50, "99999w"])

@@ -17,7 +17,7 @@ from tidemill.domain.alerts import Alert, Severity
 
 CODES = (
     "failure_rate", "stuck_jobs", "queue_depth", "queue_age", "worker_disabled", "no_workers", "lost_workers", "orphans", "dead_letters",
-    "stuck_leader", "bad_setting", "archive_mismatch", "schedule_late", "breaker_open", "stalled_flow", "unserved_store", "one that is new",
+    "stuck_leader", "bad_setting", "archive_mismatch", "schedule_late", "breaker_open", "stalled_flow", "unserved_store", "unknown_task", "one that is new",
 )  # fmt: skip
 
 

@@ -50,7 +50,7 @@ class Estate:
         if path.startswith(("/api/jobs/", "/api/archive/explain/")):
             return [path.replace("{id}", id) for id in (*self.jobs, self.archived)]
         if path.startswith("/api/flows/"):
-            return [path.replace("{id}", self.flow)]
+            return [path.replace("{id}", self.flow).replace("{node:path}", "third")]
         if path.startswith("/api/batches/"):
             return [path.replace("{id}", self.batch)]
         if path.startswith("/api/schedules/"):
@@ -91,6 +91,7 @@ BODIES: dict[tuple[str, str], Any] = {
         "nodes": [{"name": "one", "task": "send", "args": {"to": "x"}}],
     },
     ("POST", "/api/flows/{id}/skip"): {"node": "first", "result": "nothing"},
+    ("POST", "/api/flows/{id}/nodes/{node:path}/signals"): {"name": "go"},
     ("POST", "/api/jobs/{id}/signal"): {"name": "go"},
     ("POST", "/api/jobs/{id}/signals"): {"name": "go"},
     ("POST", "/api/jobs/{id}/answer"): {"answer": {"granted": True}},

@@ -27,14 +27,14 @@ def test_a_flow_of_named_tasks_is_started_and_followed(shop: Site) -> None:
     assert start(shop, key="k")["id"] == flow["id"]
     shop.drain()
     found = shop.get(f"/api/flows/{flow['id']}")
-    assert (found["state"], found["total"], found["pending"], found["failed"]) == ("failed", 4, 0, 1)
+    assert (found["status"], found["total"], found["pending"], found["failed"]) == ("failed", 4, 0, 1)
     nodes = {node["node"]: node["status"] for node in shop.get(f"/api/flows/{flow['id']}/nodes")["items"]}
     assert nodes == {"first": "completed", "second": "completed", "third": "failed", "fourth": "skipped"}
     graph = shop.get(f"/api/flows/{flow['id']}/graph")
     assert len(graph["nodes"]) == 4
     assert len(graph["edges"]) == 3
-    assert [item["id"] for item in shop.get("/api/flows?state=failed&name=letters")["items"]] == [flow["id"]]
-    assert shop.get("/api/flows?state=running")["items"] == []
+    assert [item["id"] for item in shop.get("/api/flows?status=failed&name=letters")["items"]] == [flow["id"]]
+    assert shop.get("/api/flows?status=running")["items"] == []
 
 
 def test_pages_of_flows_and_nodes(shop: Site) -> None:
@@ -45,6 +45,42 @@ def test_pages_of_flows_and_nodes(shop: Site) -> None:
     page = shop.get(f"/api/flows/{ids[0]}/nodes?limit=3")
     assert len(page["items"]) == 3
     assert len(shop.get(f"/api/flows/{ids[0]}/nodes?limit=3&cursor={page['next']}")["items"]) == 1
+
+
+def test_a_node_is_signalled_and_a_flow_explained(shop: Site) -> None:
+    flow = start(shop)
+    reasons = shop.get(f"/api/flows/{flow['id']}/why")["items"]
+    assert [(item["node"], item["code"]) for item in reasons] == [
+        ("first", "no_workers"),
+        (None, "waits_for_nodes"),
+    ]
+    (one, *_) = shop.get(f"/api/flows/{flow['id']}/why?node=second")["items"]
+    assert (one["node"], one["code"]) == ("second", "waits_for_jobs")
+    where = f"/api/flows/{flow['id']}/nodes/first/signals"
+    assert shop.call("POST", where, {"name": "go", "payload": 1, "key": "k"}).status_code == 201
+    again = shop.call("POST", where, {"name": "go", "key": "k"})
+    assert (again.status_code, again.json()) == (200, {"accepted": False})
+    (signal,) = shop.get(f"/api/jobs/{reasons[0]['id']}/signals", role="admin")["items"]
+    assert (signal["name"], signal["payload"]) == ("go", 1)
+    problem(
+        shop.call("POST", f"/api/flows/{flow['id']}/nodes/nothing/signals", {"name": "go"}),
+        422,
+        "usage_error",
+    )
+    assert shop.call("POST", where, {"name": "go"}, role="viewer").status_code == 403
+    assert shop.call("POST", where, {"name": "go"}, tenant="other").status_code == 404
+
+
+def test_a_node_whose_name_has_a_slash_is_signalled(shop: Site) -> None:
+    send = shop.app.bound_task("send")
+    with shop.app.tenant("acme"):
+        inner, outer = shop.app.flow("inner"), shop.app.flow("outer")
+        inner.add(send, to="ada").named("first")
+        outer.include(inner, prefix="de")
+        run = outer.start()
+    for name in ("de/first", "de%2Ffirst"):
+        where = f"/api/flows/{run.id}/nodes/{name}/signals"
+        assert shop.call("POST", where, {"name": "go"}).status_code == 201
 
 
 def test_a_text_that_is_no_cursor_is_an_invalid_filter(shop: Site) -> None:
@@ -58,7 +94,7 @@ def test_people_retry_skip_and_cancel(shop: Site) -> None:
     answer = shop.call("POST", f"/api/flows/{flow['id']}/skip", {"node": "third"})
     assert answer.status_code == 200, answer.text
     shop.drain()
-    assert shop.get(f"/api/flows/{flow['id']}")["state"] == "completed"
+    assert shop.get(f"/api/flows/{flow['id']}")["status"] == "completed"
     problem(shop.call("POST", f"/api/flows/{flow['id']}/cancel"), 409, "illegal_transition")
     other = start(shop)
     shop.drain()
@@ -86,9 +122,9 @@ def test_batches_are_listed_cancelled_and_retried(shop: Site) -> None:
         shop.app.enqueue("fail", words="no")
     shop.drain()
     found = shop.get(f"/api/batches/{batch.id}")
-    assert (found["state"], found["total"], found["failed"]) == ("failed", 2, 1)
+    assert (found["status"], found["total"], found["failed"]) == ("failed", 2, 1)
     assert [item["id"] for item in shop.get("/api/batches?name=mail")["items"]] == [str(batch.id)]
-    assert shop.call("POST", f"/api/batches/{batch.id}/retry").json()["state"] == "running"
+    assert shop.call("POST", f"/api/batches/{batch.id}/retry").json()["status"] == "running"
     assert (
         shop.call("POST", f"/api/batches/{batch.id}/cancel", {"reason": "no"}).json()["cancel_reason"] == "no"
     )
@@ -127,9 +163,9 @@ def test_a_batch_of_named_tasks_is_started_and_followed(shop: Site) -> None:
     assert answer.status_code == 201, answer.text
     batch = answer.json()
     assert answer.headers["location"].endswith(f"/api/batches/{batch['id']}")
-    assert (batch["total"], batch["description"], batch["state"]) == (2, "two", "running")
+    assert (batch["total"], batch["description"], batch["status"]) == (2, "two", "running")
     shop.drain()
-    assert shop.get(f"/api/batches/{batch['id']}")["state"] == "failed"
+    assert shop.get(f"/api/batches/{batch['id']}")["status"] == "failed"
     page = shop.get(f"/api/batches/{batch['id']}/jobs?limit=1")
     rest = shop.get(f"/api/batches/{batch['id']}/jobs?limit=1&cursor={page['next']}")
     assert [row["task"] for row in [*page["items"], *rest["items"]]] == ["send", "fail"]
@@ -150,7 +186,7 @@ def test_an_archived_flow_is_shown_by_the_same_routes(shop: Site) -> None:
     before = shop.get(f"/api/flows/{flow['id']}/graph")
     shop.app.archive.run(older_than=0)
     found = shop.get(f"/api/flows/{flow['id']}")
-    assert (found["state"], found["tier"], found["total"]) == ("failed", "archive", 4)
+    assert (found["status"], found["tier"], found["total"]) == ("failed", "archive", 4)
     assert found["archived_at"] is not None
     assert shop.get(f"/api/flows/{flow['id']}/graph") == before
     assert len(shop.get(f"/api/flows/{flow['id']}/nodes")["items"]) == 4

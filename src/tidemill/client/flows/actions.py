@@ -66,7 +66,7 @@ def _retry(run: FlowRun, name: str | None, *, downstream: bool) -> set[UUID]:
         )
         run._note(
             "retried",
-            {"state": run.row.state.value, "round": run.row.round},
+            {"status": run.row.state.value, "round": run.row.round},
             {"nodes": sorted({jobs[id].details.node or "" for id in changed})[:50], "jobs": len(changed)},
         )
     store.notify({"change", *(f"ready:{jobs[id].queue}" for id in changed)})
@@ -128,8 +128,8 @@ def skip(run: FlowRun, name: str, result: object) -> None:
             [Move(job.id, job.tenant, expect, JobState.COMPLETED, reason, result=text)], now=now
         )
         if not done:
-            raise IllegalTransition(f"cannot skip node {name!r}: its state has changed", id=job.id)
-        run._note("node_skipped", {"node": name, "state": job.state.value}, {"node": name, "result": result})
+            raise IllegalTransition(f"cannot skip node {name!r}: its status has changed", id=job.id)
+        run._note("node_skipped", {"node": name, "status": job.state.value}, {"node": name, "result": result})
     store.notify({"ended", "change", "cascade"})
 
 

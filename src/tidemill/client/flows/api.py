@@ -38,7 +38,7 @@ class Flows:
         *,
         name: str | None = None,
         key: str | None = None,
-        state: str | FlowState | Iterable[str | FlowState] | None = None,
+        status: str | FlowState | Iterable[str | FlowState] | None = None,
         limit: int = 100,
         after: UUID | str | None = None,
         archived: bool = False,
@@ -48,7 +48,7 @@ class Flows:
         ``archived`` includes those in the archive.
         """
         where = FlowFilter(
-            self._tenant, kinds=frozenset({GroupKind.FLOW}), name=name, key=key, states=read_states(state)
+            self._tenant, kinds=frozenset({GroupKind.FLOW}), name=name, key=key, states=read_statuses(status)
         )
         place, last = self._client.store_name(None), None if after is None else read_id(after)
         found = list_flows(self._client, place, where, limit=limit, after=last, archived=archived)
@@ -67,15 +67,17 @@ class Flows:
         return current_tenant() or self._client.tenant
 
 
-def read_states(state: str | FlowState | Iterable[str | FlowState] | None) -> frozenset[FlowState]:
-    """The states of a filter; empty for any."""
-    if state is None:
+def read_statuses(status: str | FlowState | Iterable[str | FlowState] | None) -> frozenset[FlowState]:
+    """The statuses of a filter; empty for any."""
+    if status is None:
         return frozenset()
-    given = [state] if isinstance(state, str) else [*state]
+    given = [status] if isinstance(status, str) else [*status]
     known = {item.value for item in FlowState}
     for item in given:
         if item not in known:
-            raise BadFilter(f"unknown state {item!r}; expected one of {', '.join(sorted(known))}", state=item)
+            raise BadFilter(
+                f"unknown status {item!r}; expected one of {', '.join(sorted(known))}", status=item
+            )
     return frozenset(FlowState(item) for item in given)
 
 

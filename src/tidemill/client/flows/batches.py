@@ -22,7 +22,7 @@ from tidemill.client._base import async_twin
 from tidemill.client.access import note, who
 from tidemill.client.enqueue.bound_task import BoundTask
 from tidemill.client.enqueue.writes import wake
-from tidemill.client.flows.api import read_id, read_states
+from tidemill.client.flows.api import read_id, read_statuses
 from tidemill.client.flows.graph import read_timeline
 from tidemill.client.jobs.handle import Job
 from tidemill.domain.archived_flows import ArchivedFlow, read_flow_counts
@@ -88,7 +88,7 @@ class BatchInfo:
 
     id: UUID
     name: str
-    state: str
+    status: str
     total: int
     pending: int
     failed: int
@@ -132,7 +132,7 @@ class BatchRun:
 
     @property
     def status(self) -> FlowState:
-        """The state as of now."""
+        """The status as of now."""
         return self.refresh()._row.state
 
     @property
@@ -245,7 +245,7 @@ class BatchRun:
             raise FlowFailed(
                 f"{info.failed:,} of {info.total:,} jobs of batch {self.name!r} failed",
                 id=self.id,
-                state="failed",
+                status="failed",
             )
         return info
 
@@ -269,7 +269,7 @@ class BatchRun:
             )
             if changed is None:
                 raise IllegalTransition(f"cannot cancel batch {self.id}: it has ended", id=self.id)
-            self._note("cancelled", {"state": self._row.state.value}, {"reason": why})
+            self._note("cancelled", {"status": self._row.state.value}, {"reason": why})
         store.notify(["cascade", "cancel", "ended"])
         return self.refresh()
 
@@ -289,7 +289,7 @@ class BatchRun:
                 moves.append(_reopened(job, JobState.WAITING))
         with store.transaction():
             changed = store.reopen(self.id, moves, tenant=self.tenant, now=self._client.pin)
-            self._note("retried", {"state": self._row.state.value}, {"jobs": len(changed)})
+            self._note("retried", {"status": self._row.state.value}, {"jobs": len(changed)})
         store.notify({"change", *(f"ready:{job.queue}" for job in jobs)})
         return self.refresh()
 
@@ -513,7 +513,7 @@ class Batches:
         self,
         *,
         name: str | None = None,
-        state: str | FlowState | Iterable[str | FlowState] | None = None,
+        status: str | FlowState | Iterable[str | FlowState] | None = None,
         limit: int = 100,
         after: UUID | str | None = None,
         archived: bool = False,
@@ -523,7 +523,7 @@ class Batches:
         ``archived`` includes those in the archive.
         """
         where = FlowFilter(
-            self._tenant, kinds=frozenset({GroupKind.BATCH}), name=name, states=read_states(state)
+            self._tenant, kinds=frozenset({GroupKind.BATCH}), name=name, states=read_statuses(status)
         )
         last = None if after is None else read_id(after, "batch")
         place = self._client.store_name(None)

@@ -8,6 +8,7 @@ from tidemill.client.documents import instant
 from tidemill.client.flows.batches import BatchRun
 from tidemill.client.flows.graph import FlowGraph
 from tidemill.client.flows.run import FlowNode, FlowRun
+from tidemill.client.flows.why import NodeReason
 from tidemill.domain.flow_timeline import TimelineRow
 from tidemill.domain.graph import FlowRow
 
@@ -18,7 +19,7 @@ def _row(row: FlowRow) -> dict[str, Any]:
         "name": row.name,
         "key": row.key,
         "tenant": row.tenant,
-        "state": row.state.value,
+        "status": row.state.value,
         "created_at": instant(row.created_at),
         "created_by": row.created_by,
         "ended_at": instant(row.ended_at),
@@ -69,6 +70,11 @@ def node_document(node: FlowNode) -> dict[str, Any]:
     }
 
 
+def node_reason_document(reason: NodeReason) -> dict[str, Any]:
+    """One reason why a flow has not ended."""
+    return {**reason._asdict(), "id": None if reason.id is None else str(reason.id)}
+
+
 def timeline_document(row: TimelineRow) -> dict[str, Any]:
     """One row of a timeline."""
     return {
@@ -88,13 +94,13 @@ def graph_document(graph: FlowGraph) -> dict[str, Any]:
     path = graph.critical_path()
     return {
         "name": graph.name,
-        "state": graph.state,
+        "status": graph.status,
         "nodes": [
             {
                 "id": str(node.id),
                 "name": node.name,
                 "task": node.task,
-                "state": node.state,
+                "status": node.status,
                 "total": node.total,
                 "counts": node.counts,
                 "attempt": node.attempt,

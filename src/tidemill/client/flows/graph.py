@@ -1,4 +1,4 @@
-"""The graph of a flow with the states of its nodes, and its text forms."""
+"""The graph of a flow with the statuses of its nodes, and its text forms."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class GraphNode:
     id: UUID
     name: str
     task: str
-    state: str  #: of a map, the state that matters most
+    status: str  #: of a map, the status that matters most
     total: int = 1
-    counts: dict[str, int] = field(default_factory=dict)  #: jobs by state
+    counts: dict[str, int] = field(default_factory=dict)  #: jobs by status
     attempt: int = 0
     seconds: float | None = None  #: from the first start to the last end, or until now
     reason: str | None = None
@@ -64,7 +64,7 @@ class FlowGraph:
     """The boxes and connections of a flow."""
 
     name: str
-    state: str
+    status: str
     nodes: list[GraphNode]
     edges: list[GraphEdge]
 
@@ -102,7 +102,7 @@ class FlowGraph:
         """The graph in the language of Mermaid."""
         names = {node.id: f"n{number}" for number, node in enumerate(self.nodes)}
         lines = ["flowchart LR"]
-        lines += [f'  {names[node.id]}["{_quoted(label_of(node))}"]:::{node.state}' for node in self.nodes]
+        lines += [f'  {names[node.id]}["{_quoted(label_of(node))}"]:::{node.status}' for node in self.nodes]
         for edge in self.edges:
             word = "" if edge.condition == "success" else f"|{edge.condition.replace('_', ' ')}|"
             lines.append(f"  {names[edge.start]} {'-.->' if edge.broken else '-->'}{word} {names[edge.end]}")
@@ -113,7 +113,7 @@ class FlowGraph:
         names = {node.id: f"n{number}" for number, node in enumerate(self.nodes)}
         lines = [f'digraph "{_quoted(self.name)}" {{', "  rankdir=LR;", "  node [shape=box, style=rounded];"]
         for node in self.nodes:
-            style = ', style="rounded,dashed"' if node.state in ("skipped", "cancelled") else ""
+            style = ', style="rounded,dashed"' if node.status in ("skipped", "cancelled") else ""
             lines.append(f'  {names[node.id]} [label="{_quoted(label_of(node))}"{style}];')
         for edge in self.edges:
             label = "" if edge.condition == "success" else f' [label="{edge.condition.replace("_", " ")}"]'
@@ -130,7 +130,7 @@ class FlowGraph:
             after = ", ".join(names[id] for id in needs[node.id][:5])
             more = f" and {len(needs[node.id]) - 5} more" if len(needs[node.id]) > 5 else ""
             lines.append(
-                f"{'  ' * min(layers[node.id], 20)}{_MARKS.get(node.state, '·')} {label_of(node)}"
+                f"{'  ' * min(layers[node.id], 20)}{_MARKS.get(node.status, '·')} {label_of(node)}"
                 + (f"  ← {after}{more}" if after else "")
             )
         return "\n".join(lines) + "\n"
@@ -150,7 +150,7 @@ def label_of(node: GraphNode) -> str:
     if node.is_map:
         failed = sum(node.counts.get(state, 0) for state in ("failed", "dead_lettered", "timed_out"))
         return f"{node.name}: {node.ended:,} of {node.total:,}" + (f", {failed:,} failed" if failed else "")
-    return f"{node.name}: {node.state.replace('_', ' ')}"
+    return f"{node.name}: {node.status.replace('_', ' ')}"
 
 
 def _quoted(text: str) -> str:

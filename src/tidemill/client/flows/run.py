@@ -1,4 +1,4 @@
-"""A started flow: its state, nodes and result, and actions on it."""
+"""A started flow: its status, nodes and result, and actions on it."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from tidemill.stores.large_values import read_value
 
 if TYPE_CHECKING:
     from tidemill.client.core import Client
+    from tidemill.client.flows.why import NodeReason
 
 WAIT: Duration = 300.0
 _POLL = 0.25
@@ -48,7 +49,7 @@ class FlowNode:
 
     @property
     def status(self) -> str:
-        """The state of the job, or ``skipped`` if it was cancelled because it could not or need not run."""
+        """The status of the job, or ``skipped`` if it was cancelled because it could not or need not run."""
         return node_label(self.job.row)
 
     @property
@@ -95,7 +96,7 @@ class FlowRun:
 
     @property
     def status(self) -> FlowState:
-        """The state as of now: running, completed, failed or cancelled."""
+        """The status as of now: running, completed, failed or cancelled."""
         return self.refresh()._row.state
 
     @property
@@ -185,12 +186,21 @@ class FlowRun:
     atimeline = async_twin(timeline)
 
     def node(self, name: str) -> FlowNode:
-        """Return one node by its name; that of a map names its first job."""
-        for node in self.nodes():
-            if node.name == name:
+        """Return one node by its name. The name of a map is that of its first job; ``"load [3]"`` is the fourth."""
+        nodes = self.nodes()
+        for node in nodes:
+            if name == node.name or name.replace(" [", "[") == f"{node.name}[{node.position}]":
                 return node
-        names = ", ".join(sorted({node.name for node in self.nodes()})[:20])
+        names = ", ".join(sorted({node.name for node in nodes})[:20])
         raise UsageError(f"flow {self.name!r} has no node {name!r}; its nodes are {names}")
+
+    def why(self, node: str | None = None) -> list[NodeReason]:
+        """Explain why the flow has not ended: by the nodes that the others wait for, or by one node."""
+        from tidemill.client.flows.why import why_flow
+
+        return why_flow(self, node)
+
+    awhy = async_twin(why)
 
     def _rows(self, reads: FlowReads | None = None) -> Iterator[JobRow]:
         after: UUID | None = None
@@ -203,7 +213,7 @@ class FlowRun:
             after = page[-1].id
 
     def graph(self) -> FlowGraph:
-        """Return the graph with the states of its nodes, for pictures and reports."""
+        """Return the graph with the statuses of its nodes, for pictures and reports."""
         return self.overview()[0]
 
     agraph = async_twin(graph)
@@ -248,7 +258,7 @@ class FlowRun:
             bad = next((job for job in self._rows() if job.state in _BAD and not job.details.may_fail), None)
             why = "" if bad is None else f": node {bad.details.node or bad.task} {bad.state}: {bad.reason}"
             raise FlowFailed(
-                f"flow {self.name!r} failed{why}", id=self.id, state=row.state, error=bad and bad.error
+                f"flow {self.name!r} failed{why}", id=self.id, status=row.state, error=bad and bad.error
             )
         if row.state is FlowState.CANCELLED:
             raise JobCancelled(
@@ -281,7 +291,7 @@ class FlowRun:
         return registry.get(job.task).result.load(text) if job.task in registry else json.loads(text)
 
     def watch(self) -> Iterator[FlowRun]:
-        """Yield the flow at each change of its state, and about twice a second while it runs, until it has ended."""
+        """Yield the flow at each change of its status, and about twice a second while it runs, until it has ended."""
         for _ in self._looks(None):
             yield self
             if self.ended:
@@ -314,7 +324,7 @@ class FlowRun:
             changed = store.change_flow(self.id, tenant=self.tenant, cancel_reason=why, now=now)
             if changed is None:
                 raise IllegalTransition(f"cannot cancel flow {self.id}: it has ended", id=self.id)
-            self._note("cancelled", {"state": self._row.state.value}, {"reason": why, "hard": hard})
+            self._note("cancelled", {"status": self._row.state.value}, {"reason": why, "hard": hard})
             if hard:
                 store.move([_cancelled(job, why) for job in waiting[:_PAGE]], now=now)
         store.notify(["cascade", "cancel", "ended"])
@@ -344,6 +354,25 @@ class FlowRun:
         return self.refresh()
 
     askip = async_twin(skip)
+
+    def signal(self, node: str, name: str, payload: object = None, *, key: str | None = None) -> bool:
+        """Send a signal to the job of a node, as ``app.signal`` does; one job of a map is ``"load [3]"``.
+
+        Returns False for a key that the job has accepted before.
+        """
+        from tidemill.client.signals import Signals
+
+        refuse_archived("signal a node of", self.refresh()._row, self._archived)
+        target = self.node(node)
+        if target.position is not None and target.name == node:
+            raise UsageError(
+                f"node {node!r} of flow {self.name!r} is a map of several jobs; signal one of them as '{node} [0]'"
+            )
+        return Signals(self._client).send(
+            target.job, name, payload, key=key, tenant=self.tenant, store=self._store
+        )
+
+    asignal = async_twin(signal)
 
     def _note(self, action: str, before: dict[str, object] | None, after: dict[str, object] | None) -> None:
         kind = self._row.kind.value

@@ -1,19 +1,28 @@
-"""Reasons why a job of a flow waits."""
+"""Reasons why a job of a flow waits, and why a flow has not ended."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from tidemill.archive.flows import groups_of
 from tidemill.domain.flow_states import node_label
-from tidemill.domain.graph import ENDLESS_SPARE, Edge, EdgeCondition, FlowRow, meets, outcome_of
+from tidemill.domain.flow_timeline import label_of
+from tidemill.domain.graph import ENDLESS_SPARE, Edge, EdgeCondition, FlowRow, FlowState, meets, outcome_of
 from tidemill.domain.job import JobRow
-from tidemill.domain.states import ENDED, JobState
+from tidemill.domain.states import ENDED, HELD, JobState
 from tidemill.stores.base import Store
+
+if TYPE_CHECKING:
+    from tidemill.client.flows.run import FlowNode, FlowRun
 
 SHOWN = 5
 """Needs that a sentence names."""
+NODES = 20
+"""Nodes of a flow whose reasons are read."""
+_PAGE = 1_000
 
 
 def flow_reasons(store: Store, job: JobRow, now: datetime) -> Iterator[tuple[str, str]]:
@@ -89,3 +98,70 @@ def _group(store: Store, edge: Edge, group: FlowRow) -> str:
     what = "the first failure in" if edge.condition is EdgeCondition.FIRST_FAILURE else "the end of"
     held = "; it is open for more" if group.held else ""
     return f"It waits for {what} {group.name}: {ended:,} of {counts.total:,} have ended{failed}{held}."
+
+
+# The whole flow ----------------------------------------------------------------------------------------------------------
+
+
+class NodeReason(NamedTuple):
+    """A reason as a stable code and a sentence, and the node that it is about; without a node it is about the flow."""
+
+    code: str
+    text: str
+    node: str | None = None
+    id: UUID | None = None
+
+
+def why_flow(run: FlowRun, name: str | None) -> list[NodeReason]:
+    """The reasons of one node, or of the nodes that the others wait for."""
+    if name is not None:
+        return list(_of_nodes([run.node(name)]))
+    row = run.refresh().row
+    if run.ended:
+        text = f"It {'was ' if row.state is FlowState.CANCELLED else ''}{row.state}"
+        return [
+            NodeReason(row.state.value, f"{text}: {row.cancel_reason}." if row.cancel_reason else f"{text}.")
+        ]
+    reasons = list(_of_flow(run))
+    nodes = [node for node in run.nodes() if node.job.row.state not in ENDED]
+    front = _frontier(run, nodes)
+    reasons += _of_nodes(front[:NODES])
+    if (hidden := len(front) - NODES) > 0:
+        reasons.append(NodeReason("more", f"{hidden:,} more nodes have not ended for reasons of their own."))
+    if later := len(nodes) - len(front):
+        are = "1 more node waits" if later == 1 else f"{later:,} more nodes wait"
+        reasons.append(NodeReason("waits_for_nodes", f"{are} for these."))
+    return reasons
+
+
+def _of_flow(run: FlowRun) -> Iterator[NodeReason]:
+    row = run.row
+    if row.cancel_reason is not None:
+        yield NodeReason("cancelled", f"It is being cancelled: {row.cancel_reason}.")
+    elif row.stops:
+        yield NodeReason("stopping", "It stops after a failure: no further node begins.")
+
+
+def _frontier(run: FlowRun, nodes: Sequence[FlowNode]) -> list[FlowNode]:
+    """The nodes that wait for no other node of the flow; those that run come last, because they do not wait."""
+    waiting = [node.id for node in nodes if node.job.row.state is JobState.WAITING]
+    open_ids = {node.id for node in nodes}
+    open_ids |= {group.id for group in groups_of(run._where, run.row) if group.ended_at is None}
+    blocked: set[UUID] = set()
+    for at in range(0, len(waiting), _PAGE):
+        page = set(waiting[at : at + _PAGE])
+        edges = run._where.edges_of(page)
+        blocked |= {
+            edge.job_id
+            for edge in edges
+            if edge.job_id in page and edge.shard >= 0 and edge.needs_id in open_ids
+        }
+    free = [node for node in nodes if node.id not in blocked]
+    return sorted(free, key=lambda node: node.job.row.state in HELD)
+
+
+def _of_nodes(nodes: Iterable[FlowNode]) -> Iterator[NodeReason]:
+    for node in nodes:
+        label = label_of(node.name, node.position)
+        for reason in node.job.why():
+            yield NodeReason(reason.code, reason.text, label, node.id)

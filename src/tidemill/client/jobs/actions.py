@@ -53,7 +53,7 @@ def cancel_descendants(client: Client, store: Store, root: JobRow, reason: str) 
             done += _cancel(client, store, root, children[at : at + BATCH], reason)
         parents = [child.id for child in children]
     if done:
-        store.notify(["ended", "cancel", "change"])
+        store.notify(["ended", "cancel", "change", "cascade"])
     return done
 
 

@@ -483,7 +483,7 @@ class Jobs:
             self._publish(verb, told)
             done, seen = done + len(changed), seen + len(part)
         if seen:
-            target.notify(["ended", "cancel", "change", "scheduled"])
+            target.notify(["ended", "cancel", "change", "scheduled", "cascade"])
         return Acted(done, seen - done)
 
     def _publish(self, verb: str, jobs: Sequence[JobRow]) -> None:

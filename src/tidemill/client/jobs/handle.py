@@ -238,7 +238,7 @@ class Job(KnownJob[R]):
         raise JobFailed(
             f"job {self.id} of task {self.task} {row.state}: {why}",
             id=self.id,
-            state=row.state,
+            status=row.state,
             error=row.error,
         )
 
@@ -545,7 +545,7 @@ class Job(KnownJob[R]):
                 if done:
                     self._note(f"job.{WORDS[action]}", {"status": wanted.state.value, "reason": reason})
             if done:
-                store.notify(["ended", "scheduled", f"ready:{self.queue}"])
+                store.notify(["ended", "scheduled", "cascade", f"ready:{self.queue}"])
                 acted = replace(self._row, state=wanted.state)
                 self._client.publish_acts(f"job.{WORDS[action]}", [acted], reason=reason)
                 return self.refresh()

@@ -29,6 +29,7 @@ from tidemill.domain.stats import (
     Depth,
     EndedGroups,
     Group,
+    TaskBacklog,
     UnfinishedCounts,
 )
 from tidemill.stores.base import Store
@@ -374,6 +375,20 @@ def task_names(
     if tenant == ALL_TENANTS:
         found |= {task for worker in store.workers() if is_living(worker, now) for task in worker.tasks}
     return found
+
+
+OWN_TASKS = "tidemill."
+"""The names of Tidemill's own tasks begin with this. Every worker knows them, and does not list them."""
+
+
+def unknown_tasks(store: Store, workers: Iterable[Worker], tenant: str, now: datetime) -> list[TaskBacklog]:
+    """Return the tasks of pending jobs that no living worker knows. Without a living worker, another alert is raised."""
+    living = [worker for worker in workers if is_living(worker, now)]
+    if not living or any(not worker.tasks for worker in living):
+        return []
+    served = {task for worker in living for task in worker.tasks}
+    backlogs = store.backlogs(tenant=tenant, served=served)
+    return [backlog for backlog in backlogs if not backlog.task.startswith(OWN_TASKS)]
 
 
 class TaskEnds(NamedTuple):

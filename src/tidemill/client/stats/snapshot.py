@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidemill.client.documents import current_duties, duties_of
 from tidemill.client.stats.ended_metrics import declared_families, ended_families, exemplars
-from tidemill.client.stats.loads import crew_of, due_schedules, is_living, liveness, open_breakers
+from tidemill.client.stats.loads import (
+    crew_of,
+    due_schedules,
+    is_living,
+    liveness,
+    open_breakers,
+    unknown_tasks,
+)
 from tidemill.client.stats.reports import Health, Leader, Overview, PolicyArchival, QueueDepth
 from tidemill.domain import alerts
 from tidemill.domain.alerts import (
@@ -274,6 +281,7 @@ def raised(look: Snapshot, thresholds: Thresholds | None, window: timedelta) -> 
         stalled=tuple(_stalled(look, timedelta(seconds=limits.flow_stalled))),
         unreachable=flows.unreachable,
         unreachable_at=flows.unreachable_at,
+        unknown=tuple(unknown_tasks(look.store, workers, look.tenant, look.at)),
         unread=0 if unread is None else unread.unread,
         unread_at=None if unread is None else unread.oldest_at,
     )
@@ -484,9 +492,9 @@ def _signals(store: Store, at: datetime) -> list[Family]:
 
 def _flows(store: Store, at: datetime, leases: Sequence[Lease]) -> list[Family]:
     totals = store.flow_totals(tenant=ALL_TENANTS, ended_after=at - FLOW_WINDOW)
-    flows = Family("tidemill_flows", "Flows that run, and flows that ended in the last hour, by state.")
+    flows = Family("tidemill_flows", "Flows that run, and flows that ended in the last hour, by status.")
     for state in FlowState:
-        flows.add(getattr(totals, state.value), state=state.value)
+        flows.add(getattr(totals, state.value), status=state.value)
     waiting = Family("tidemill_waiting_jobs", "Waiting jobs, by what they wait for.")
     waiting.add(totals.waiting_for_jobs, kind="jobs")
     waiting.add(totals.waiting_for_signals, kind="signal")

@@ -15,7 +15,16 @@ from tidemill.clock import Clock
 from tidemill.domain.cascade import Cascade
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.flow_states import SKIP_REASON, node_label
-from tidemill.domain.graph import Edge, EdgeCondition, FlowFilter, FlowRow, GroupKind, meets, outcome_of
+from tidemill.domain.graph import (
+    OWNER,
+    Edge,
+    EdgeCondition,
+    FlowFilter,
+    FlowRow,
+    GroupKind,
+    meets,
+    outcome_of,
+)
 from tidemill.domain.job import JobRow, Move
 from tidemill.domain.states import ENDED, HELD, JobState
 from tidemill.domain.steps import UNDO_OPTION
@@ -50,6 +59,7 @@ class CascadeDuty:
 
     def __call__(self) -> Done:
         skipped, more = self._skip()
+        more = self._abandon() or more
         where = FlowFilter(ALL_TENANTS, ending=True, now=self._now())
         flows = self._store.flows(where, limit=PAGE)
         expired = self._expire(flows)
@@ -148,6 +158,14 @@ class CascadeDuty:
 
     def _queues(self, rows: Iterable[JobRow], seen: _Seen) -> set[str]:
         return {row.queue for row in rows} | {row.queue for row in seen.jobs.values()}
+
+    def _abandon(self) -> bool:
+        """Cancel the maps whose durable functions were cancelled. Returns whether there may be more."""
+        maps = self._store.flows(FlowFilter(ALL_TENANTS, abandoned=True), limit=PAGE)
+        for row in maps:
+            why = f"job {UUID(str(row.rules[OWNER]))} was cancelled, which waited for it"
+            self._store.change_flow(row.id, tenant=row.tenant, cancel_reason=why, now=self._now())
+        return len(maps) >= PAGE
 
     # Stops, cancels and expiry -----------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ from tidemill.engine.runner.execution import ExecutionEnd
 from tidemill.engine.runner.retry_hooks import timed_out
 from tidemill.engine.runner.step_writer import StepWriter
 from tidemill.engine.runtime_settings import RuntimeSettings
+from tidemill.engine.signal_links import signal_url
 from tidemill.engine.signal_waits import found_event
 from tidemill.engine.suspension import LEASE_LOST, records_of
 from tidemill.errors import Cancel
@@ -288,6 +289,9 @@ class HeldJob:
 
     def find_event(self, name: str, match: str, since: datetime | None) -> str | None:
         return found_event(self.services.store, self.claim, name, match, since)
+
+    def signal_url(self, name: str, ttl: timedelta) -> str:
+        return signal_url(self.life.site_url, self.claim, name, ttl, self.now())
 
     def pause(self, seconds: float) -> None:
         end = time.monotonic() + seconds

@@ -21,7 +21,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, NoReturn, cast
 from uuid import UUID
 
@@ -189,6 +189,11 @@ class _Sender:
             self._run.number, "find_event", name=name, match=match, since=instant
         )
         return found
+
+    def signal_url(self, name: str, ttl: timedelta) -> str:
+        # The runner signs it, because a confined child must not have the secret.
+        url: str = self._child.ask(self._run.number, "signal_url", name=name, ttl=ttl.total_seconds())
+        return url
 
     def pause(self, seconds: float) -> None:
         self._run.stopped.wait(seconds)

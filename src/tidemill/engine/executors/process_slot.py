@@ -75,6 +75,7 @@ _ASKED = frozenset(
         "store_now",
         "take_signal",
         "find_event",
+        "signal_url",
         "job_ends",
         "group_ends",
         "stop_group",
@@ -478,10 +479,8 @@ def _answer_to(outlet: Outlet, message: Data) -> object:
         case "stop_group":
             outlet.stop_group(UUID(message["id"]), str(message["reason"]))
             return None
-        case "take_signal":
-            return _taken(outlet, message)
-        case "find_event":
-            return outlet.find_event(message["name"], message["match"], _instant(message["since"]))
+        case "take_signal" | "find_event" | "signal_url":
+            return _of_messages(outlet, message)
         case "flush":
             outlet.flush()
             return None
@@ -492,6 +491,16 @@ def _answer_to(outlet: Outlet, message: Data) -> object:
                 "progress": [progress_to_data(report.progress) for report in unwritten.reports],
                 "items": [[entry.name, entry.n, entry.data] for entry in unwritten.items],
             }
+
+
+def _of_messages(outlet: Outlet, message: Data) -> object:
+    match message["kind"]:
+        case "take_signal":
+            return _taken(outlet, message)
+        case "find_event":
+            return outlet.find_event(message["name"], message["match"], _instant(message["since"]))
+        case _:
+            return outlet.signal_url(str(message["name"]), timedelta(seconds=float(message["ttl"])))
 
 
 def _recorded(outlet: Outlet, records: Data) -> bool:

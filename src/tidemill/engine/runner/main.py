@@ -26,10 +26,12 @@ from tidemill.domain.cluster import CancelRequest
 from tidemill.domain.liveness import holds_for
 from tidemill.domain.releases import CONFIRM
 from tidemill.domain.retry import policy_to_data
+from tidemill.early_signals import accept_signals
 from tidemill.engine.app_lookup import Application, find_app, unused_store, user_traceback
 from tidemill.engine.deathwatch import die_with_parent, end_own_descendants, tie_group
 from tidemill.engine.duties import REST
 from tidemill.engine.frames import Data, Wire, instant_from_data
+from tidemill.engine.import_failures import described
 from tidemill.engine.listener import WakeupListener
 from tidemill.engine.log_capture import scrub_output
 from tidemill.engine.log_formats import LogOutput, add_log_arguments, write_output
@@ -54,7 +56,6 @@ _CHECK = EVERY.total_seconds()
 _REST = REST.total_seconds()
 _ABANDONED = 1.0  # seconds for handlers to stop after the lease was lost
 _LEAVING = 3.0  # seconds for the interpreter to exit after all work is done
-_LONGEST_ERROR = 20_000  # characters
 _AS_PYTHON_SETS_IT = gc.get_threshold()
 _COLLECT_AFTER = 10_000  # net new objects
 
@@ -100,6 +101,7 @@ class RunnerMain:
             hello |= {"fires": self._offer_hooks(app)}
         # Importing may raise anything, and the supervisor must get the reason.
         except BaseException as error:  # noqa: BLE001
+            write_output(self._logs)
             self._say("failed", error=explain(error))
             return 1
         self._say("hello", **hello)
@@ -362,12 +364,9 @@ def confirm(app: Application) -> bool:
 
 
 def explain(error: BaseException) -> str:
-    """Explain why the app cannot be imported, with the traceback through the user's code."""
-    if isinstance(error, TidemillError):
-        cause = error.__cause__
-        trace = user_traceback(cause) if cause is not None else ""
-        return f"{error}\n{trace}".strip()[-_LONGEST_ERROR:]
-    return user_traceback(error)[-_LONGEST_ERROR:]
+    """Explain in one sentence why this runner cannot work. The traceback is logged for ``--log-level debug``."""
+    _log.debug("%s", user_traceback(error.__cause__ or error))
+    return str(error) if isinstance(error, TidemillError) else described(error)
 
 
 def spare_the_collector() -> None:
@@ -426,6 +425,7 @@ def main(words: Sequence[str] | None = None) -> int:
     # An empty handler instead of SIG_IGN: programs that jobs start would inherit SIG_IGN and could not be terminated.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda _number, _frame: None)
+    accept_signals()
     refuse_halts()
     os.set_inheritable(given.life, False)
     if not tie_group(given.life):

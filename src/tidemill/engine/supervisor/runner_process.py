@@ -22,6 +22,7 @@ from typing import Any
 from uuid import UUID
 
 from tidemill.clock import Clock
+from tidemill.early_signals import delayed_signals
 from tidemill.engine.deathwatch import end_families
 from tidemill.engine.frames import Wire
 from tidemill.engine.log_formats import LogOutput
@@ -112,13 +113,15 @@ class RunnerProcess:
         try:
             # Its own process group: Ctrl-C in a terminal reaches only the supervisor, and a kill includes the runner's
             # children.
-            self._process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
-                [*command, *words],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), their_hooks.fileno(), their_wakeups.fileno(), tied),
-                process_group=0,
-                env=environment,
-            )
+            # A service manager may signal all processes of the worker, this new one included.
+            with delayed_signals():
+                self._process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
+                    [*command, *words],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=(theirs.fileno(), their_hooks.fileno(), their_wakeups.fileno(), tied),
+                    process_group=0,
+                    env=environment,
+                )
         except OSError:
             ours.close()
             self.hooks.close()

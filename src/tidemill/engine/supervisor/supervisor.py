@@ -21,6 +21,7 @@ from uuid import UUID
 
 from tidemill.clock import Clock, SystemClock
 from tidemill.domain.cluster import Worker
+from tidemill.early_signals import accept_signals
 from tidemill.engine.deathwatch import end_in_words
 from tidemill.engine.frames import instant_to_data
 from tidemill.engine.health import HealthServer, url_of
@@ -182,6 +183,7 @@ class Supervisor:
             number: signal.signal(number, lambda got, _: self.signal(got)) for number in _SIGNALS
         }
         before |= refuse_halts(self.signal)
+        accept_signals()
         try:
             yield
         finally:

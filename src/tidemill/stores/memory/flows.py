@@ -13,11 +13,14 @@ from uuid import UUID
 
 from tidemill.domain.filters import ALL_TENANTS, page_size
 from tidemill.domain.graph import (
+    OWNER,
     Edge,
+    EndOutcome,
     FlowFilter,
     FlowRow,
     FlowState,
     GroupCounts,
+    GroupKind,
     Join,
     NewGroup,
     NewJoin,
@@ -25,6 +28,7 @@ from tidemill.domain.graph import (
     Started,
     UnreachableJob,
     counts_of,
+    outcome_of,
     tied_jobs,
 )
 from tidemill.domain.job import JobRow, Move, NewJob
@@ -220,8 +224,10 @@ class MemoryFlows(MemoryControl, FlowStore, FlowQueries, NodeResults):
         with self._open() as state:
             ids = sorted((id for id in state.flows if after is None or id.int < after.int), key=_number)
             now = self._at(where.now)
-            found = [state.flows[id] for id in reversed(ids) if flow_matches(where, state.flows[id], now)]
-            return [shown_flow(flow) for flow in found[:size]]
+            flows = [state.flows[id] for id in reversed(ids) if flow_matches(where, state.flows[id], now)]
+            if where.abandoned:
+                flows = [flow for flow in flows if _is_abandoned(state, flow)]
+            return [shown_flow(flow) for flow in flows[:size]]
 
     def flow_jobs(
         self, flow_id: UUID, *, tenant: str, after: UUID | None = None, limit: int = 1000
@@ -397,6 +403,15 @@ def flow_matches(where: FlowFilter, flow: FlowRow, now: datetime) -> bool:
 def _is_ending(flow: FlowRow, now: datetime) -> bool:
     expired = flow.expires_at is not None and flow.expires_at <= now
     return flow.stops or flow.cancel_reason is not None or expired
+
+
+def _is_abandoned(state: State, flow: FlowRow) -> bool:
+    """Whether this is a live map whose owner was cancelled."""
+    owner = flow.rules.get(OWNER)
+    if flow.ended_at is not None or flow.cancel_reason is not None or flow.kind is not GroupKind.MAP:
+        return False
+    job = None if owner is None else state.jobs.get(UUID(str(owner)))
+    return job is not None and job.state in ENDED and outcome_of(job.state) is EndOutcome.CANCEL
 
 
 def _number(id: UUID) -> int:

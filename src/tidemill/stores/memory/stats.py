@@ -22,6 +22,7 @@ from tidemill.domain.stats import (
     HeldRow,
     HeldSelection,
     Holder,
+    TaskBacklog,
     UnfinishedCounts,
     span_of,
 )
@@ -115,6 +116,17 @@ class MemoryStats(MemoryPart, StatsStore, OccupancyStore):
                     named = counts.setdefault(job.task, {})
                     named[job.state] = named.get(job.state, 0) + 1
             return UnfinishedCounts(counts, max(looked.values(), default=0) >= look > 0)
+
+    def backlogs(self, *, tenant: str, served: Collection[str]) -> list[TaskBacklog]:
+        with self._open() as state:
+            due: dict[str, list[datetime]] = defaultdict(list)
+            for queue in state.lanes.values():
+                for id in queue.values():
+                    job = state.jobs[id]
+                    if job.task not in served and tenant in (ALL_TENANTS, job.tenant):
+                        due[job.task].append(job.run_at)
+            backlogs = [TaskBacklog(task, len(times), min(times)) for task, times in due.items()]
+            return sorted(backlogs, key=lambda backlog: (backlog.oldest_at, backlog.task))
 
     def holding(
         self,

@@ -222,7 +222,7 @@ class SqlFlows(SqlControl, GraphWrites, FlowStore, FlowQueries, NodeResults):
             "now": where.now,
             "limit": page_size(limit),
         }
-        flags = ("ending",) if where.ending else ()
+        flags = ("ending",) * where.ending + ("abandoned",) * where.abandoned
         return [load_flow(row) for row in self._db.run("flows", takes, flags=flags)]
 
     def flow_jobs(

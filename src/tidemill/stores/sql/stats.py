@@ -20,6 +20,7 @@ from tidemill.domain.stats import (
     HeldRow,
     HeldSelection,
     Holder,
+    TaskBacklog,
     UnfinishedCounts,
 )
 from tidemill.stores.sql.base import SqlPart
@@ -33,7 +34,7 @@ _ERROR = re.compile(rf"\[{_PART}\",{_PART}")
 
 
 class SqlStats(SqlPart, StatsStore, OccupancyStore):
-    """standing, declared, troubles, depths, lately, crowd, holding, holders."""
+    """standing, declared, troubles, depths, lately, crowd, backlogs, holding, holders."""
 
     def standing(self, *, tenant: str) -> dict[JobState, int]:
         if tenant_of(tenant) is not None:
@@ -69,6 +70,10 @@ class SqlStats(SqlPart, StatsStore, OccupancyStore):
             if task is not None:
                 counts.setdefault(task, {})[JobState(state)] = jobs
         return UnfinishedCounts(counts, rows[0][0] >= look > 0)
+
+    def backlogs(self, *, tenant: str, served: Collection[str]) -> list[TaskBacklog]:
+        takes = {"tenant": tenant_of(tenant), "served": sorted(served)}
+        return [TaskBacklog(*row) for row in self._db.run("backlogs", takes)]
 
     def holding(
         self,

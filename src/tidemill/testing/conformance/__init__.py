@@ -52,7 +52,7 @@ from tidemill.testing.conformance.cluster import LeaseLaws, OrphanLaws, WorkerLa
 from tidemill.testing.conformance.control import CancelLaws, DeleteLaws, MoveLaws  # noqa: E402
 from tidemill.testing.conformance.deals import DealLaws  # noqa: E402
 from tidemill.testing.conformance.definitions import DefinitionLaws, DefinitionSwitchLaws  # noqa: E402
-from tidemill.testing.conformance.executions import LatelyLaws, TaskCrowdLaws  # noqa: E402
+from tidemill.testing.conformance.executions import BacklogLaws, LatelyLaws, TaskCrowdLaws  # noqa: E402
 from tidemill.testing.conformance.fences import FenceLaws  # noqa: E402
 from tidemill.testing.conformance.finishes import ExecutionLaws, FinishLaws, StepLaws  # noqa: E402
 from tidemill.testing.conformance.fires import ActiveJobLaws, FireLaws, PruneLaws  # noqa: E402
@@ -241,6 +241,7 @@ class InsightConformance(
     HoldingLaws,
     LatelyLaws,
     TaskCrowdLaws,
+    BacklogLaws,
 ):
     """Statistics for operators."""
 

@@ -83,3 +83,33 @@ class TaskCrowdLaws:
         assert crowd == ({"work": {S.PENDING: 2, S.SCHEDULED: 1}}, True)
         assert store.crowd(tenant="nobody", look=2) == ({}, True)
         assert store.crowd(tenant=ALL_TENANTS, look=4).sampled is False
+
+
+class BacklogLaws:
+    """Pending jobs of tasks that nobody knows."""
+
+    def test_pending_jobs_of_other_tasks_are_counted_exactly(self, store: Store) -> None:
+        put(store, *(a_job(task="renamed") for _ in range(3)), a_job(task="known"), now=at(2))
+        put(store, a_job(task="typo"), a_job(task="renamed", queue="mail"), now=at(1))
+        assert store.backlogs(tenant=ALL_TENANTS, served={"known", "other"}) == [
+            ("renamed", 4, at(1)),
+            ("typo", 1, at(1)),
+        ]
+        assert store.backlogs(tenant=ALL_TENANTS, served={"known", "renamed", "typo"}) == []
+        assert [row.task for row in store.backlogs(tenant=ALL_TENANTS, served=())] == [
+            "renamed",
+            "typo",
+            "known",
+        ]
+
+    def test_only_pending_jobs_are_a_backlog(self, store: Store) -> None:
+        for state in set(S) - {S.PENDING}:
+            bring(store, state)
+        assert store.backlogs(tenant=ALL_TENANTS, served=()) == []
+        bring(store, S.PENDING)
+        assert [row[:2] for row in store.backlogs(tenant=ALL_TENANTS, served=())] == [("work", 1)]
+
+    def test_a_tenant_sees_its_own_backlog(self, store: Store) -> None:
+        put(store, a_job(tenant="a"), a_job(tenant="b"), a_job(tenant="b"), now=at(1))
+        assert store.backlogs(tenant="b", served=()) == [("work", 2, at(1))]
+        assert store.backlogs(tenant="c", served=()) == []

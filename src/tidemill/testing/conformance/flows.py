@@ -12,6 +12,7 @@ import pytest
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.graph import (
+    OWNER,
     Additions,
     Edge,
     EdgeCondition,
@@ -550,6 +551,21 @@ class FlowLaws:
         run(store, ids["a"])
         assert flow_of(store, ids["flow"]).state is FlowState.CANCELLED
         assert store.change_flow(ids["flow"], tenant="default", stops=True) is None
+        assert store.flows(where) == []
+
+    def test_a_live_map_is_abandoned_once_its_owner_is_cancelled(self, store: Store) -> None:
+        owner = put_one(store, now=at(1))
+        ids = [new_id() for _ in range(3)]
+        for id, rules in zip(ids, ({OWNER: owner.hex}, {OWNER: new_id().hex}, {}), strict=True):
+            member = a_job(details=Details(group_id=id, group_shard=shard_of(0, 1), position=0))
+            group = NewGroup(id, "default", GroupKind.MAP, "map", rules=rules)
+            store.start_flow([group], [member], [], group_joins(id, 1), now=at(1))
+        where = FlowFilter("default", abandoned=True)
+        assert store.flows(where) == []
+        store.move([Move(owner, "default", frozenset({S.PENDING}), S.CANCELLED, "not wanted")], now=at(2))
+        assert [flow.id for flow in store.flows(where)] == ids[:1]
+        assert store.flows(FlowFilter("b", abandoned=True)) == []
+        store.change_flow(ids[0], tenant="default", cancel_reason="its owner was cancelled")
         assert store.flows(where) == []
 
     def test_flows_and_their_jobs_are_read_in_pages(self, store: Store) -> None:

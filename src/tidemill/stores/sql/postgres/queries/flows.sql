@@ -12,4 +12,6 @@ where true
   and state = any(:states::text[]) -- when states
   and group_id = :group_id::uuid -- when group_id
   and ended_at is null and (stops or cancel_reason is not null or expires_at <= coalesce(:now::timestamptz, now())) -- when ending
+  and ended_at is null and cancel_reason is null and kind = 'map' -- when abandoned
+  and exists (select from tidemill.history h where h.id = (rules ->> 'owner')::uuid and h.state = 'cancelled') -- when abandoned
 order by id desc limit :limit

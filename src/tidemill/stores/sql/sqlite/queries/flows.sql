@@ -12,4 +12,6 @@ where true
   and state in (select value from json_each(:states)) -- when states
   and group_id = :group_id -- when group_id
   and ended_at is null and (stops or cancel_reason is not null or expires_at <= :now) -- when ending
+  and ended_at is null and cancel_reason is null and kind = 'map' -- when abandoned
+  and exists (select 1 from tidemill_history h where h.id = unhex(rules ->> '$.owner') and h.state = 'cancelled') -- when abandoned
 order by id desc limit :limit

@@ -536,3 +536,25 @@ def test_every_action_on_a_flow_is_in_the_audit(world: World) -> None:
     run.cancel("enough")
     actions = [record.entry.action for record in world.app.audit.list()]
     assert {"flow.started", "flow.retried", "flow.cancelled"} <= set(actions)
+
+
+def test_a_cancel_reads_each_job_of_a_large_flow_only_a_few_times(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, rows = world.app.store, []
+    flow = world.app.flow("large")
+    first = flow.add(world.work.using(delay="1h"), name="first")
+    flow.map(world.work, name=each([str(number) for number in range(1_700)])).after(first)
+    run = flow.start()
+    read = store.flow_jobs
+
+    def counting(*args: Any, **rest: Any) -> Any:
+        page = read(*args, **rest)
+        rows.extend(page)
+        return page
+
+    monkeypatch.setattr(store, "flow_jobs", counting)
+    run.cancel("no longer wanted")
+    world.drain()
+    assert run.refresh().row.state == "cancelled"
+    assert 1_701 <= len(rows) <= 2 * 1_701

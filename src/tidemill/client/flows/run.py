@@ -318,8 +318,8 @@ class FlowRun:
         refuse_archived("cancel", self._row, self._archived)
         if self.ended:
             raise IllegalTransition(f"cannot cancel flow {self.id}: it is {self._row.state}", id=self.id)
-        kept = set[str]() if hard else finals_of(store, self._row)
-        waiting = [job for job in self._rows() if job.state not in ENDED | HELD and str(job.id) not in kept]
+        # The leader cancels the jobs. Only a hard cancel begins at once.
+        waiting = [job for job in self._rows() if job.state not in ENDED | HELD] if hard else []
         with store.transaction():
             changed = store.change_flow(self.id, tenant=self.tenant, cancel_reason=why, now=now)
             if changed is None:
@@ -385,11 +385,6 @@ class FlowRun:
 
 def _cancelled(job: JobRow, reason: str) -> Move:
     return Move(job.id, job.tenant, frozenset({job.state}), JobState.CANCELLED, reason)
-
-
-def finals_of(store: Store, row: FlowRow) -> set[str]:
-    """The ids of nodes that run even after a cancel, in the flow and in the flows that it includes."""
-    return {str(id) for group in [row, *groups_of(store, row)] for id in _listed(group.rules.get("finally"))}
 
 
 def _listed(value: object) -> list[object]:

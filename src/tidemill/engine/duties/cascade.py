@@ -6,7 +6,7 @@ created them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -56,6 +56,8 @@ class CascadeDuty:
 
     def __init__(self, store: Store, clock: Clock, *, pinned: bool = False) -> None:
         self._store, self._clock, self._pinned = store, clock, pinned
+        # Flows with more jobs than a round cancels, and how far the rounds have read.
+        self._reached: dict[UUID, UUID | int] = {}
 
     def __call__(self) -> Done:
         skipped, more = self._skip()
@@ -177,25 +179,30 @@ class CascadeDuty:
                 continue
             changed = self._stop_one(flow)
             done += changed
-            more = more or changed >= PAGE
+            more = more or flow.id in self._reached
         return done, more
 
     def _stop_one(self, flow: FlowRow) -> int:
+        """Cancel the jobs of a flow, page by page. A round that cancels many leaves the rest to the next one."""
         cancelled = flow.cancel_reason is not None
         kept = self._kept(flow, handlers=not cancelled)
         asks = cancelled or bool(flow.rules.get("stop_running"))
         reason = flow.cancel_reason or _STOPS
-        idle: list[JobRow] = []
-        held: list[UUID] = []
-        for job in self._jobs(flow):
-            if str(job.id) in kept:
-                continue
-            if job.state in _NOT_BEGUN:
-                idle.append(job)
-            elif asks and job.state in HELD and job.cancel_reason is None:
-                held.append(job.id)
-            if len(idle) >= PAGE or len(held) >= PAGE:
+        done = 0
+        for page, reached in self._pages(flow, self._reached.pop(flow.id, None)):
+            jobs = [job for job in page if str(job.id) not in kept]
+            done += self._cancel(flow, jobs, reason, asks=asks)
+            if done >= MOST:
+                self._reached[flow.id] = reached
                 break
+        if done:
+            wake(self._store, {"ended", "cancel", "cascade"})
+        return done
+
+    def _cancel(self, flow: FlowRow, jobs: Iterable[JobRow], reason: str, *, asks: bool) -> int:
+        """Cancel the jobs of one page that have not begun, and ask the others to stop, in one transaction."""
+        idle = [job for job in jobs if job.state in _NOT_BEGUN]
+        held = [job.id for job in jobs if asks and job.state in HELD and job.cancel_reason is None]
         if not idle and not held:
             return 0
         moves = [Move(job.id, job.tenant, frozenset({job.state}), JobState.CANCELLED, reason) for job in idle]
@@ -203,29 +210,21 @@ class CascadeDuty:
             changed = self._store.move(moves, now=self._now()) if moves else frozenset()
             if held:
                 self._store.request_cancel(held, tenant=flow.tenant, reason=reason)
-        wake(self._store, {"ended", "cancel", "cascade"})
         return len(changed) + len(held)
 
-    def _jobs(self, flow: FlowRow) -> Iterable[JobRow]:
+    def _pages(self, flow: FlowRow, reached: UUID | int | None) -> Iterator[tuple[list[JobRow], UUID | int]]:
+        """Yield the jobs of a flow in pages, each with the place after which the next one begins."""
         if flow.kind is GroupKind.MAP and "flow" not in flow.rules:  # the map of a durable function
-            after = -1
-            while page := self._store.group_jobs(flow.id, tenant=flow.tenant, after=after):
-                yield from page
-                after = page[-1].details.position or 0
-        elif flow.kind is GroupKind.MAP:
-            yield from self._pages(
-                lambda after: self._store.flow_jobs(_flow_of(flow), tenant=flow.tenant, after=after), flow.id
-            )
-        else:
-            yield from self._pages(
-                lambda after: self._store.flow_jobs(flow.id, tenant=flow.tenant, after=after), None
-            )
-
-    def _pages(self, read: Callable[[UUID | None], list[JobRow]], group: UUID | None) -> Iterable[JobRow]:
-        after: UUID | None = None
-        while page := read(after):
-            yield from (job for job in page if group is None or job.details.group_id == group)
+            position = reached if isinstance(reached, int) else -1
+            while page := self._store.group_jobs(flow.id, tenant=flow.tenant, after=position, limit=PAGE):
+                position = page[-1].details.position or 0
+                yield page, position
+            return
+        inner = flow.kind is GroupKind.MAP
+        id, after = _flow_of(flow) if inner else flow.id, reached if isinstance(reached, UUID) else None
+        while page := self._store.flow_jobs(id, tenant=flow.tenant, after=after, limit=PAGE):
             after = page[-1].id
+            yield [job for job in page if not inner or job.details.group_id == flow.id], after
 
     def _kept(self, flow: FlowRow, *, handlers: bool) -> set[str]:
         """The ids of nodes that run although the flow stops."""

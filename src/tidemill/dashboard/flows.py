@@ -110,7 +110,7 @@ def _list(request: PageRequest) -> dict[str, Any]:
     lines = [FlowLine(run, counts := run.counts(), _fraction(counts)) for run in found[:SHOWN]]
     return {
         "lines": lines,
-        "status": status,
+        "chosen": status,
         "name": name,
         "archived": archived,
         "flow_statuses": [item.value for item in FlowState],

@@ -55,7 +55,7 @@ def test_without_flows_the_pages_say_so(shop: House) -> None:
     person.open("/flows/nothing", 404)
 
 
-def test_flows_are_listed_with_state_and_progress(shop: House, tasks: Tasks) -> None:
+def test_flows_are_listed_with_status_and_progress(shop: House, tasks: Tasks) -> None:
     run = tasks.start()
     shop.drain()
     tasks.start("later")
@@ -65,6 +65,8 @@ def test_flows_are_listed_with_state_and_progress(shop: House, tasks: Tasks) -> 
     failed = shop.person("viewer").open("/flows?status=failed")
     assert "orders" in failed
     assert "<strong>later</strong>" not in failed
+    old_link = shop.person("viewer").open("/flows?state=failed")
+    assert "<strong>later</strong>" not in old_link
     assert "There are no flows." in shop.person("viewer").open("/flows?name=nobody")
 
 

@@ -106,6 +106,10 @@ def test_only_the_owner_of_a_key_can_use_its_workers(store: MemoryStore, wire: s
     [
         (lambda store: a_key(store)[:-1] + "_", "unknown, expired or revoked"),
         (lambda store: a_key(store, "jobs.read"), "no grant of this identity includes jobs.work"),
+        (
+            lambda store: a_key(store, "jobs.*,-jobs.arguments"),
+            "no grant of this identity includes jobs.work",
+        ),
         (lambda store: a_key(store, "*", role=Role.OPERATOR), "requires the role admin"),
         (lambda store: a_key(store, "jobs.work queue=a"), "restricted to tasks"),
     ],

@@ -204,7 +204,7 @@ class Grant(NamedTuple):
         )
 
 
-_REVEALS = {"jobs.payload": ("jobs.arguments",)}
+_REVEALS = {"jobs.payload": ("jobs.arguments",), "jobs.work": ("jobs.arguments",)}
 """Acts that reveal what another act reveals."""
 
 _FIELDS = {"task": "tasks", "queue": "queues", "definition": "definitions"}

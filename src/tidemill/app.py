@@ -38,6 +38,7 @@ from tidemill.client.control import Control
 from tidemill.client.core import Client
 from tidemill.client.enqueue.bound_task import BoundTask, Recipe
 from tidemill.client.enqueue.options import CallKeywords
+from tidemill.client.error_groups import ErrorGroups
 from tidemill.client.jobs.api import Jobs
 from tidemill.client.limits import Limits
 from tidemill.client.own_connection import OwnConnections
@@ -197,6 +198,7 @@ class App(FlowApp, NotificationApp, TaskDeclarer, NamedTaskApp, MessageSender, L
         self.stats, self.control = StatsApi(self._client), Control(self._client)
         self.audit, self.limits = Audit(self._client), Limits(self._client)
         self.known_tasks = KnownTasks(self._client)
+        self.errors = ErrorGroups(self._client, self.jobs)
         self._bind_notifications()
 
     @property
@@ -397,8 +399,7 @@ class App(FlowApp, NotificationApp, TaskDeclarer, NamedTaskApp, MessageSender, L
     def reconcile(self, *, force: bool = False) -> Reconciled:
         """Update the stored schedules to those declared here. A worker does this when it starts.
 
-        Nothing changes while a newer deployment of this app is alive, except with ``force``. If there are several
-        stores, each has the schedules that were declared for it, and the result covers all of them.
+        Nothing changes while a newer deployment is alive, except with ``force``. The result covers all stores.
         """
         if others := self._each_store():
             return Reconciled.combined([other.reconcile(force=force) for other in others])
@@ -420,8 +421,7 @@ class App(FlowApp, NotificationApp, TaskDeclarer, NamedTaskApp, MessageSender, L
     def deployment(self) -> Deployment:
         """Return the release of this code and its start by the store's clock.
 
-        Under ``tidemill worker`` the start is that of the command or its last reload, otherwise the creation of this
-        app.
+        Under ``tidemill worker`` that is the start of the command or its last reload, else the creation of the app.
         """
         if self.deployed_at is None:
             age = timedelta(seconds=self.clock.monotonic() - self._made_at)

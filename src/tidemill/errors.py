@@ -33,6 +33,7 @@ a stable ``code`` that HTTP problem documents, exit codes and the documentation 
     │   ├── BadSettings
     │   ├── AddressRefused
     │   ├── AlertNotFound
+    │   ├── ErrorGroupNotFound
     │   ├── SubscriptionNotFound
     │   ├── BadFilter
     │   ├── BadFlow
@@ -251,6 +252,12 @@ class AlertNotFound(UsageError):
     """There is no open alert with this id."""
 
     code = "alert_not_found"
+
+
+class ErrorGroupNotFound(UsageError):
+    """No job has failed with this error lately."""
+
+    code = "error_group_not_found"
 
 
 class SubscriptionNotFound(UsageError):

@@ -17,6 +17,7 @@ from uuid import UUID
 
 import pytest
 from pydantic import BaseModel
+from tests.client.error_twins import error_stories
 
 from tidemill import (
     App,
@@ -62,6 +63,7 @@ APIS = (
     "sessions",
     "audit",
     "limits",
+    "errors",
     "alerts",
     "notifications",
     "subscriptions",
@@ -318,6 +320,7 @@ async def _rotated(house: House) -> Rotation:
 
 
 STORIES: dict[str, Story] = {
+    **error_stories(),
     "App.aenqueue": (lambda it: it.app.aenqueue("send", to="ada"), lambda job: job.task == "send"),
     "BoundTask.aenqueue": (lambda it: it.send.aenqueue(to="ada"), lambda job: job.args == {"to": "ada"}),
     "BoundTask.aenqueue_many": (

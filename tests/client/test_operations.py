@@ -169,7 +169,8 @@ def test_a_window_beyond_the_calendar_is_refused_with_a_clear_error(shop: App, f
 
 def test_errors_that_differ_only_in_a_number_form_one_group(shop: App) -> None:
     (group,) = shop.stats.errors()
-    assert (group.task, group.count, group.tenants, group.message) == ("bad", 3, 2, "order 4 not found")
+    assert (group.task, group.jobs, group.tenants, group.message) == ("bad", 3, 2, "order # not found")
+    assert group.example is not None
     assert shop.jobs.get(group.example, tenant="*").status == "failed"
 
 

@@ -16,6 +16,7 @@ from tidemill.domain.access import Key, Role
 from tidemill.domain.alert_history import NewAlert, SeenAlert
 from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED
+from tidemill.domain.failures import ErrorMark, MarkStatus
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Finish, NewJob
 from tidemill.domain.limits import LimitKind, Rule
@@ -25,6 +26,7 @@ from tidemill.domain.rollups import compactions, expiries
 from tidemill.domain.schedules import Advance, Fired
 from tidemill.domain.sealed_values import SealChange
 from tidemill.domain.sessions import StoredSession
+from tidemill.domain.states import JobState
 from tidemill.domain.streams import StreamEntry
 from tidemill.domain.subscriptions import NewEvent, StoredSubscription
 from tidemill.domain.triggers.every import Every
@@ -94,6 +96,27 @@ path(
     lambda store: (end(store), store.fold_ends(), None)[2],
     lambda store, _: store.drop_rollups(expiries(T0 + 500 * 24 * HOUR)[0]),
 )
+path(
+    "merge failures",
+    "merge_failures",
+    lambda store: (
+        store.delete([end(store, JobState.FAILED), end(store, JobState.FAILED)], tenant=ALL_TENANTS) and None
+    ),
+    lambda store, _: store.merge_failures(T0 + HOUR),
+)
+path(
+    "drop failures",
+    "drop_failures",
+    lambda store: (end(store, JobState.FAILED), None)[1],
+    lambda store, _: store.drop_failures(T0 + HOUR),
+)
+path(
+    "mark an error",
+    "put_error_marks",
+    nothing,
+    lambda store, _: store.put_error_marks([ErrorMark("a", "f", MarkStatus.MUTED)], now=T0),
+)
+path("note a deploy", "note_deploy", nothing, lambda store, _: store.note_deploy("app", "1", now=T0))
 path(
     "put a blob",
     "put_blob",

@@ -16,7 +16,7 @@ import tidemill
 ROOT = Path(__file__).resolve().parents[2]
 CLIENT = ROOT / "src" / "tidemill" / "client"
 PUBLIC = ("tidemill.errors", "tidemill.testing", "tidemill.rest", "tidemill.dashboard", "tidemill.contrib")
-MOST_FILES = 50
+MOST_FILES = 51
 
 FOR_STORE_AUTHORS = {"docs/stores.md", "docs/states.md", "examples/first_look.py"}
 """Pages about the store contract and the transition table, which use the types behind the public names."""

@@ -239,10 +239,7 @@ PLANNING = {
         lambda s: s.expired(100, now=NOW), some("ready_expires", "scheduled_expires", "parked_expires") | KEYS
     ),
 }
-DAY = timedelta(days=1)
-TROUBLED = some("history_troubled_at")
 INSIGHT = {
-    "troubles": Verb(lambda s: s.troubles(DAY, tenant=ALL_TENANTS, now=NOW), TROUBLED),
     "lately": Verb(lambda s: s.lately(["task-1", "task-2"], tenant=ALL_TENANTS), some("history_task")),
 }
 VERBS |= PLANNING | INSIGHT

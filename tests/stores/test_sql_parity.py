@@ -74,7 +74,7 @@ SAMPLES: dict[str, Any] = {
 """A value of each type, as SQLite stores it."""
 
 WORDS = {"kind": "queue", "rule_kind": "rate", "level": "info", "state": "active", "details": "{}", "metadata": "{}", "scope": "cluster",
-         "source": "stored", "role": "viewer", "condition": "success", "pairs": "[]"}  # fmt: skip
+         "source": "stored", "role": "viewer", "condition": "success", "pairs": "[]", "status": "open"}  # fmt: skip
 """Parameters that a CHECK or a JSON function inspects."""
 
 NAMES = sorted(set(named_queries.load("postgres")) & set(named_queries.load("sqlite")))

@@ -215,11 +215,11 @@ def test_times_are_read_by_time(writer: sqlite3.Connection, name: str) -> None:
     assert any("tidemill_rollup_times USING PRIMARY KEY (scope=? AND at>?" in step for step in steps)
 
 
-def test_failures_are_read_backwards_for_each_state(writer: sqlite3.Connection) -> None:
-    steps = plan(writer, "troubles")
-    index = "INDEX tidemill_history_troubled_at (state=? AND finished_at>?"
-    assert sum(step.startswith("SEARCH tidemill_history USING") and index in step for step in steps) == 3
-    assert scanned(steps) == []
+@pytest.mark.parametrize("name", ["failure_groups", "failure_series", "failure_counts"])
+def test_failures_are_read_by_time_or_group(writer: sqlite3.Connection, name: str) -> None:
+    steps = plan(writer, name)
+    assert any("INDEX tidemill_failures_" in step for step in steps)
+    assert [step for step in scanned(steps) if "tidemill_failures" in step] == []
 
 
 def test_the_latest_jobs_of_a_task_are_found_by_task(writer: sqlite3.Connection) -> None:

@@ -54,6 +54,7 @@ SECTIONS = {
     "Operate": {
         "top": "Show live counts, queues and workers.",
         "stats": "Show counts, queues, limits and workers, or one report.",
+        "errors": "List, mute, resolve and retry errors by cause.",
         "alerts": "List and acknowledge alerts.",
         "notify": "Test channels, send and list notifications.",
         "subscriptions": "List and remove subscriptions to events.",

@@ -24,6 +24,7 @@ from tidemill.cli.screen import clean
 from tidemill.client.access import acting, os_user
 from tidemill.client.control import Control
 from tidemill.client.core import Client, client_of
+from tidemill.client.error_groups import ErrorGroups
 from tidemill.client.jobs.api import Jobs, resolve
 from tidemill.client.limits import Limits
 from tidemill.clock import SystemClock
@@ -173,6 +174,10 @@ class CommandContext:
     @property
     def limits(self) -> Limits:
         return Limits(self.client)
+
+    @property
+    def errors(self) -> ErrorGroups:
+        return ErrorGroups(self.client, self.jobs)
 
     @property
     def store(self) -> Store:

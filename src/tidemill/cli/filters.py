@@ -43,6 +43,8 @@ _OPTIONS: dict[str, Option] = {
     "args": click.option("--arg", "args", type=argument, multiple=True, metavar="NAME=VALUE",
                          help="Value of an argument, such as account=42; repeatable."),
     "error": click.option("--error", metavar="CLASS", help="Class of the error, such as ConnectionError."),
+    "error_group": click.option("--error-group", metavar="FINGERPRINT",
+                                help="Group of errors, as in tidemill errors list."),
     "worker": click.option("--worker", metavar="NAME", shell_complete=worker_names, help="Worker of the last execution; its name or its id."),
     "took_over": click.option("--took-over", type=duration, metavar="TIME", help="Last execution took longer, such as 5s."),
     "correlation_id": click.option("--correlation-id", metavar="ID", help="Correlation id."),

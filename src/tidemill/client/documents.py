@@ -39,9 +39,11 @@ from tidemill.tasks.secret_values import masked_seals
 
 if TYPE_CHECKING:
     from tidemill.client.control import TenantState
+    from tidemill.client.error_groups import ErrorGroup
     from tidemill.client.notifications import SentNotification
     from tidemill.client.subscriptions import SubscriptionStatus
     from tidemill.domain.alert_history import StoredAlert
+    from tidemill.domain.failures import FailureCount
 
 
 def instant(value: datetime | None) -> str | None:
@@ -499,3 +501,23 @@ def _plain_value(value: Any) -> Any:
     if isinstance(value, tuple):
         return list(value)
     return value if value is None or isinstance(value, str | int | float | list | dict) else str(value)
+
+
+def error_group_document(row: ErrorGroup) -> dict[str, Any]:
+    """Return the document of a group of failures."""
+    return asdict(row) | {
+        "first_at": instant(row.first_at),
+        "last_at": instant(row.last_at),
+        "status": row.status.value,
+        "marked_at": instant(row.marked_at),
+        "example": None if row.example is None else str(row.example),
+        "trend": list(row.trend),
+    }
+
+
+def failure_count_document(row: FailureCount) -> dict[str, Any]:
+    """Return the document of the failures of one variant, task or tenant."""
+    return row._asdict() | {
+        "last_at": instant(row.last_at),
+        "example": None if row.example is None else str(row.example),
+    }

@@ -38,10 +38,10 @@ from tidemill.domain.schedules import Definition, ScheduleRow
 from tidemill.domain.states import JobState
 from tidemill.domain.stats import (
     EndedTiming,
-    FailedJob,
     HeldRow,
     HeldSelection,
     Holder,
+    Series,
     UnfinishedCounts,
 )
 from tidemill.errors import TidemillError
@@ -198,10 +198,6 @@ class Inspection(StoreApi):
             row.id, tenant=row.tenant, after=after, before=before, levels=levels_from(level), limit=limit
         )
 
-    def failed_jobs(self, window: timedelta, *, tenant: str, limit: int) -> list[FailedJob]:
-        """Return the jobs that failed within the window, newest first."""
-        return self._client.reader(None).troubles(window, tenant=tenant, limit=limit)
-
     def unfinished(self, *, tenant: str) -> UnfinishedCounts:
         """Count the unfinished jobs by task and status."""
         return self._client.reader(None).crowd(tenant=tenant)
@@ -251,6 +247,20 @@ class Inspection(StoreApi):
     ) -> QueueLoads:
         """Return the load of each active queue, or of the ``named`` one."""
         return loads.queue_loads(self._store, now, tenant=tenant, also=also, named=named, counts=counts)
+
+    def series(
+        self,
+        window: timedelta,
+        step: timedelta,
+        now: datetime,
+        *,
+        tenant: str,
+        queue: str | None = None,
+        task: str | None = None,
+    ) -> Series:
+        """Return ended jobs per step with their run times and waits, of a queue or a task."""
+        reader = self._client.reader(None)
+        return reader.series(window, step, tenant=tenant, queue=queue, task=task, now=now)
 
     def task_names(self, now: datetime, *, tenant: str, crowd: UnfinishedCounts | None = None) -> set[str]:
         """Return the tasks that occur in the store."""

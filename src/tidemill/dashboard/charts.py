@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
@@ -125,6 +125,67 @@ def lines(
         hits,
         _marks(ats, marks, width),
     )
+
+
+class HeatCell(NamedTuple):
+    """One cell of a heat map: the jobs of one step whose value is in one row."""
+
+    x: float
+    y: float
+    jobs: int
+    level: int  #: 1 to 5
+
+
+class HeatMap(NamedTuple):
+    """Jobs by time step and by row; rows are ordered from the bottom up."""
+
+    width: float
+    height: float
+    cell: tuple[float, float]  #: width and height of a cell
+    cells: list[tuple[datetime, str, HeatCell]]  #: with the step and the label of the row
+    rows: list[Mark]
+    times: Sequence[datetime]
+    marks: Sequence[Mark]
+
+
+LEVELS = 5
+
+
+def heat(
+    steps: Sequence[tuple[datetime, dict[int, int]]],
+    label: Callable[[int], str],
+    *,
+    width: float = 720,
+    height: float = 160,
+    marks: Iterable[tuple[datetime, str]] = (),
+) -> HeatMap | None:
+    """Build a heat map from the jobs in each row of each step; None if there are no jobs."""
+    numbers = {number for _, rows in steps for number, jobs in rows.items() if jobs}
+    if not numbers:
+        return None
+    low, high = min(numbers), max(numbers)
+    most = max(jobs for _, rows in steps for jobs in rows.values())
+    wide, tall = width / len(steps), height / (high - low + 1)
+    cells = [
+        (
+            at,
+            label(number),
+            HeatCell(
+                round(place * wide, 2),
+                round(height - (number - low + 1) * tall, 2),
+                jobs,
+                # A square root keeps a few slow jobs visible among many quick ones.
+                max(1, min(LEVELS, round(LEVELS * (jobs / most) ** 0.5))),
+            ),
+        )
+        for place, (at, rows) in enumerate(steps)
+        for number, jobs in sorted(rows.items())
+        if jobs
+    ]
+    rows = [Mark(round(height - (n - low + 1) * tall, 2), label(n)) for n in range(low, high + 1)]
+    ats = [at for at, _ in steps]
+    cell = round(max(wide - 1, 0.5), 2), round(max(tall - 1, 0.5), 2)
+    return HeatMap(width, height, cell, cells, rows, _times(ats), _marks(ats, marks, width))
 
 
 def spark(values: Sequence[float], *, width: float = 120, height: float = 24) -> str:

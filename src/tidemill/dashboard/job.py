@@ -12,13 +12,14 @@ from tidemill.client.flows.api import Flows
 from tidemill.client.flows.run import FlowRun
 from tidemill.client.jobs.handle import Job as Handle
 from tidemill.client.signals import Question
-from tidemill.dashboard import argument_form, tracebacks
+from tidemill.dashboard import argument_form
 from tidemill.dashboard.form_state import FormState
 from tidemill.dashboard.job_details import shown
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.dashboard.timelines import MOST
 from tidemill.dashboard.waterfall import waterfall
+from tidemill.domain import tracebacks
 from tidemill.domain.access import Role
 from tidemill.domain.job import LEVELS, Execution, JobRow, LogEntry, levels_from
 from tidemill.domain.signals import StoredSignal

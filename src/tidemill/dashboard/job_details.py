@@ -6,14 +6,17 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from tidemill.client.documents import plain
-from tidemill.dashboard import snippets, tracebacks
+from tidemill.dashboard import snippets
 from tidemill.dashboard.page_request import PageRequest
+from tidemill.domain import tracebacks
 from tidemill.domain.decide import Action, expected
 from tidemill.domain.estimate import eta_of, fraction_done
+from tidemill.domain.failures import failure_of
 from tidemill.domain.job import CHANGEABLE, JobRow
 from tidemill.domain.large_values import read_reference, size_words
 from tidemill.domain.masks import masked_unique_key
 from tidemill.domain.states import ENDED, HELD, JobState
+from tidemill.domain.stats import FAILURES
 from tidemill.domain.trace_context import trace_id
 
 
@@ -46,9 +49,17 @@ def shown(request: PageRequest, row: JobRow) -> dict[str, Any]:
         "trace": tracebacks.parts(trace) if trace else [],
         "place": tracebacks.users_place(trace) if trace else None,
         "can": possible(row),
+        "error_group": None if request.hides_arguments else _group(row),
         "as_python": snippets.as_python(row.task, named, options),
         "as_curl": snippets.as_curl(address, row.task, named, options),
     }
+
+
+def _group(row: JobRow) -> str | None:
+    """Return the group of errors that a failed job is in. A rejected review is in none."""
+    if row.state not in FAILURES or (row.error is None and row.state is JobState.FAILED):
+        return None
+    return failure_of(row.task, row.state, row.error, row.reason).fingerprint
 
 
 def possible(row: JobRow) -> frozenset[str]:

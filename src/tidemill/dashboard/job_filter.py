@@ -21,7 +21,7 @@ from tidemill.web.text_parsers import read_moment, read_span
 SEVERAL = ("status", "task", "queue", "metadata", "arg")
 SINGLE = (
     "text", "tag", "definition", "definition_version", "schedule", "fire_at", "flow", "reference", "correlation_id",
-    "parent_id", "error", "worker", "took", "since", "until",
+    "parent_id", "error", "error_group", "worker", "took", "since", "until",
 )  # fmt: skip
 MOST = 20
 """Maximum number of values of a repeatable condition."""
@@ -56,6 +56,7 @@ TABS = {
 
 LABELS = {
     "took": "took over",
+    "error_group": "error group",
     "text": "text",
     "correlation_id": "correlation",
     "parent_id": "parent",
@@ -169,6 +170,7 @@ def read(fields: Fields, now: datetime) -> FilterInput:
     take("flow", "flow", lambda given: _id(given[0]))
     take("arg", "args", lambda given: dict(_pair(item, "=", "account=42") for item in given))
     take("error", "error", lambda given: given[0])
+    take("error_group", "error_group", lambda given: given[0])
     take("worker", "worker", lambda given: given[0])
     take("took", "took_over", lambda given: read_span(given[0]))
     take("since", "created_after", lambda given: read_moment(given[0], now))

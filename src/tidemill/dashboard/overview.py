@@ -13,6 +13,7 @@ from tidemill.client.stats.reports import RECENT, GroupThroughput, ThroughputSte
 from tidemill.client.stats.snapshot import HOUR
 from tidemill.dashboard import charts
 from tidemill.dashboard.alert_links import concern
+from tidemill.dashboard.ended_charts import deploy_marks
 from tidemill.dashboard.formats import percent, short_number, span
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
@@ -76,7 +77,7 @@ def _look(request: PageRequest, window: str, group: str) -> dict[str, Any]:
     # Workers belong to no tenant, so only users of all tenants see them.
     whole = request.identity.tenant == ALL_TENANTS
     workers = request.inspection.workers() if whole else []
-    marks = _versions(workers, steps.at - length)
+    marks = sorted([*_versions(workers, steps.at - length), *deploy_marks(request, steps.at - length)])
     summary = snapshot.overview(look, length)
     quiet = not summary.ended and not any(summary.counts.values())
     lately = {

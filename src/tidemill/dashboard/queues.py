@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, NamedTuple
 
 from starlette.responses import Response
 
 from tidemill.client.limits import LimitState, allows
 from tidemill.client.stats.loads import QueueCounts, is_living, serving
+from tidemill.dashboard.ended_charts import ended_charts, window_of
 from tidemill.dashboard.formats import percent, span
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
@@ -22,6 +24,9 @@ pages = PageRoutes()
 
 SHOWN = 20
 """Maximum number of listed jobs."""
+
+MOST_HELD = 1_000
+"""Maximum number of held jobs that are counted by worker."""
 
 
 class LimitRow(NamedTuple):
@@ -98,8 +103,11 @@ def limit_row(state: LimitState, behind: frozenset[str], declared: Rule | None =
 @pages.get("/queues/{name:path}", role=Role.VIEWER)
 async def queue(request: PageRequest) -> Response:
     """Show one queue: its load, its workers, its running jobs and its limits."""
-    values = await request.read(_look, request, request.path["name"], await _counts(request))
-    return request.render("queue.html", **values)
+    name, window = request.path["name"], window_of(request)
+    values = await request.read(_look, request, name, await _counts(request))
+    about = ("queue", name, window, request.tenant)
+    shown = await request.cached(about, ended_charts, request, window, queue=name)
+    return request.render("queue.html", **values, **shown)
 
 
 def _look(request: PageRequest, name: str, figures: QueueCounts) -> dict[str, Any]:
@@ -107,11 +115,16 @@ def _look(request: PageRequest, name: str, figures: QueueCounts) -> dict[str, An
     everywhere = request.identity.tenant == ALL_TENANTS
     (load,) = inspection.queue_loads(now, figures, tenant=request.tenant, named=name).rows
     living = [worker for worker in inspection.workers() if is_living(worker, now)] if everywhere else []
+    held = inspection.held_jobs(tenant=request.tenant, limit=MOST_HELD, now=now)
+    by_worker = Counter(row.worker for row in held if row.queue == name)
     own = {f"queue/{name}", f"depth/queue/{name}", "queue", "depth/queue"}
     return {
         "name": name,
         "load": load,
-        "workers": [worker for worker in living if serving(worker, name)],
+        "workers": sorted(
+            ((worker, by_worker[worker.id]) for worker in living if serving(worker, name)),
+            key=lambda pair: (-pair[1], pair[0].name),
+        ),
         "tasks": [task.name for task in request.app.registry if task.options.queue == name],
         "held": inspection.newest_jobs(tenant=request.tenant, states=HELD, queue=name, limit=SHOWN),
         "limits": [row for row in _limits(request) if row.state.name in own] if everywhere else [],

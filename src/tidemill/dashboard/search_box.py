@@ -15,6 +15,7 @@ FACETS = {
     "status": "such as failed or running",
     "tag": "a tag",
     "error": "class of the error, such as ConnectionError",
+    "group": "fingerprint of an error group",
     "arg.": "value of an argument, such as arg.account:42",
     "reference": "such as reference:user:42",
     "metadata.": "value of a metadata key, such as metadata.customer:acme",
@@ -30,7 +31,12 @@ FACETS = {
 }
 """The facets, as the user writes them, with what follows."""
 
-_PARAMETERS = {"state": "status", "parent": "parent_id", "correlation": "correlation_id"}
+_PARAMETERS = {
+    "state": "status",
+    "group": "error_group",
+    "parent": "parent_id",
+    "correlation": "correlation_id",
+}
 _PLAIN = frozenset(name for name in FACETS if name[-1].isalpha()) | {"state", "metadata"}
 _TOKEN = re.compile(
     r'(?:(?P<name>[A-Za-z_]+(?:\.[^\s:="]+)?)(?P<sign>[:>]))?(?:"(?P<quoted>[^"]*)"|(?P<bare>[^\s"]+)|(?=\s|$))'
@@ -81,7 +87,7 @@ def _pair(name: str, sign: str, value: str) -> tuple[str, str] | str:
         return ("took", value) if sign == ">" else "write took>5s for jobs that took longer than 5 s"
     if facet in _PLAIN and not key and sign == ":":
         return _PARAMETERS.get(facet, facet), value
-    facets = "task:, queue:, tenant:, status:, tag:, error:, arg.NAME:, reference:, metadata.NAME:, worker:, took>, since:, until:"
+    facets = "task:, queue:, tenant:, status:, tag:, error:, group:, arg.NAME:, reference:, metadata.NAME:, worker:, took>, since:, until:"
     return f"unknown facet {shown!r}; expected one of {facets}, or put the text in quotes to search for it"
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 from starlette.responses import Response
@@ -12,6 +14,7 @@ from tidemill.client.limits import LimitState
 from tidemill.client.stats.loads import TaskEnds, task_load
 from tidemill.dashboard import charts
 from tidemill.dashboard.argument_form import arguments_of, takes_more
+from tidemill.dashboard.ended_charts import ended_charts, window_of
 from tidemill.dashboard.form_state import UNITS, FormState
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
@@ -33,6 +36,9 @@ LATEST = 100
 
 SHOWN = 10
 """Number of those jobs that the page lists."""
+
+ERRORS, SLOWEST = 5, 5
+NO_TIME = timedelta(0)
 
 
 @pages.get("/tasks", role=Role.VIEWER)
@@ -81,7 +87,25 @@ async def task(request: PageRequest) -> Response:
 async def show(request: PageRequest, name: str, form: FormState) -> Response:
     """Render the page of a task with the values of its form."""
     values = await request.read(_look, request, *await _counts(request), name)
-    return request.render("task.html", 422 if form.is_wrong else 200, form=form, units=list(UNITS), **values)
+    window = window_of(request)
+    shown = await request.cached(("task", name, window, request.tenant), _ended, request, name, window)
+    status = 422 if form.is_wrong else 200
+    return request.render("task.html", status, form=form, units=list(UNITS), **values, **shown)
+
+
+def _ended(request: PageRequest, name: str, window: str) -> dict[str, Any]:
+    """Return the charts of a task, its errors, and its slowest latest jobs."""
+    errors = request.app.errors.list(window, task=name, limit=ERRORS, tenant=request.tenant)
+    if request.hides_arguments:
+        errors = [replace(error, message="") for error in errors]
+    latest = request.inspection.latest_ends(name, tenant=request.tenant, limit=LATEST)
+    timed = [job for job in latest if job.run_time is not None]
+    timed.sort(key=lambda job: job.run_time or NO_TIME, reverse=True)
+    return {
+        **ended_charts(request, window, task=name),
+        "errors": [(error, charts.spark(error.trend)) for error in errors],
+        "slowest": timed[:SLOWEST],
+    }
 
 
 def _look(request: PageRequest, crowd: UnfinishedCounts, ends: TaskEnds, name: str) -> dict[str, Any]:

@@ -33,7 +33,16 @@ LOOK = 20_000
 
 NO_COUNT = "jobs cannot be counted by a text, an id suffix, an argument, an error, a worker or a run time; list them page by page"
 
-UNARCHIVED = ("parent_ids", "definition_id", "schedule_id", "flow_id", "reference", "tag", "metadata")
+UNARCHIVED = (
+    "parent_ids",
+    "definition_id",
+    "schedule_id",
+    "flow_id",
+    "reference",
+    "tag",
+    "metadata",
+    "error_group",
+)
 """Conditions that no archive can judge: what they ask for is inside the archived document."""
 
 MAX_TEXT = 200
@@ -76,6 +85,7 @@ class JobFilter:
         default_factory=dict
     )  #: values of top-level arguments; see ``argument_text``
     error: str | None = None  #: class of the error, with or without its module
+    error_group: str | None = None  #: fingerprint of the group of the failure that ended the job
     workers: frozenset[UUID] = frozenset()  #: of which one ran the last execution
     took_over: timedelta | None = None  #: the last execution ended and took longer
     look: int = LOOK  #: how many jobs one page scans for the conditions of ``scans``
@@ -92,7 +102,7 @@ class JobFilter:
             value: datetime | None = getattr(self, name)
             if value is not None and value.tzinfo is None:
                 raise BadFilter(f"{name} has no time zone; give an aware datetime", field=name)
-        for name in ("correlation_id", "tag", "text", "error"):
+        for name in ("correlation_id", "tag", "text", "error", "error_group"):
             # Most likely an unset variable, which must not match every job.
             if getattr(self, name) == "":
                 raise BadFilter(f"{name} is empty; give one, or leave it out", field=name)
@@ -123,6 +133,7 @@ class JobFilter:
             "metadata": (*self.metadata, *self.metadata.values()),
             "args": (*self.args, *self.args.values()),
             "error": (self.error,),
+            "error_group": (self.error_group,),
         }
         for name, texts in texts_by_name.items():
             for text in texts:
@@ -149,7 +160,7 @@ class JobFilter:
         return any((
             self.states, self.tasks, self.queues, self.ids, self.correlation_id, self.parent_id, self.parent_ids, self.definition_id,
             self.schedule_id, self.flow_id, self.reference, self.tag, self.metadata, self.created_after, self.created_before, self.text,
-            self.id_suffix, self.args, self.error, self.workers, self.took_over is not None,
+            self.id_suffix, self.args, self.error, self.error_group, self.workers, self.took_over is not None,
         ))  # fmt: skip
 
 

@@ -93,6 +93,7 @@ ACTS: Mapping[str, Act] = {
     "installation.read": Act("see the version and the state of the installation", _VIEWER, ungranted=True),
     "logs.read": Act("search the log lines of all jobs", _VIEWER),
     "stats.read": Act("see statistics and error groups", _VIEWER),
+    "errors.change": Act("mute and resolve errors", _OPERATOR),
     "errors.retry": Act("retry all jobs with one error", _OPERATOR),
     "metrics.read": Act("see figures and alerts of the whole installation", _VIEWER, everywhere=True),
     "alerts.acknowledge": Act("acknowledge alerts", _OPERATOR, everywhere=True),

@@ -51,6 +51,14 @@ class ReleaseRecord:
     forced_at: datetime | None = None
 
 
+class Deploy(NamedTuple):
+    """The first start of a release of an app."""
+
+    app: str
+    release: str
+    deployed_at: datetime
+
+
 class ReleaseVerdict(StrEnum):
     """Whether a deployment may write the declared schedules."""
 

@@ -5,10 +5,7 @@ Stores return sums and counts, which are the same in every store; callers derive
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
@@ -116,19 +113,6 @@ def grouped_series(
         groups.setdefault(name, [(0, 0)] * len(steps))[places[at]] = (total, failed)
     ordered = sorted(groups.items(), key=lambda pair: (-sum(total for total, _ in pair[1]), pair[0]))
     return GroupedSeries(steps, length, dict(ordered))
-
-
-class FailedJob(NamedTuple):
-    """A failed job, and the beginning of its error message."""
-
-    id: UUID
-    tenant: str
-    task: str
-    state: JobState
-    finished_at: datetime
-    type: str | None
-    message: str | None
-    reason: str | None
 
 
 class Depth(NamedTuple):
@@ -247,81 +231,6 @@ def mean(total: timedelta, number: int) -> timedelta | None:
 def span_of(later: datetime | None, earlier: datetime | None) -> timedelta | None:
     """The time from one instant to the other, at least zero; None if either is unknown."""
     return None if later is None or earlier is None else max(later - earlier, _ZERO)
-
-
-# Errors -------------------------------------------------------------------------------------------------------------
-
-_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
-_ID = re.compile(
-    r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b|\b0x[0-9a-f]+\b", re.IGNORECASE
-)
-_HEX = re.compile(r"\b(?=[0-9a-f]*[0-9])[0-9a-f]{12,}\b", re.IGNORECASE)
-_NUMBER = re.compile(r"(?<![A-Za-z_0-9])[-+]?\d+(?:[.,:]\d+)*")
-
-
-def normalised(message: str) -> str:
-    """A message without the parts that differ from job to job: quoted text, ids and numbers.
-
-    >>> normalised("order 4711 of 'ann' not found after 3.5 s")
-    'order # of … not found after # s'
-    """
-    text = " ".join(message[:MESSAGE].split())
-    for pattern, word in ((_ID, "#"), (_QUOTED, "…"), (_HEX, "#"), (_NUMBER, "#")):
-        text = pattern.sub(word, text)
-    return text
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorGroup:
-    """Failures of one task with the same error."""
-
-    fingerprint: str  #: of task, type and normalised message; the same on every machine
-    task: str
-    type: str | None
-    message: str  #: of the latest failure
-    count: int
-    tenants: int
-    first_at: datetime
-    last_at: datetime
-    example: UUID  #: the latest failure
-
-
-def fingerprint(task: str, type: str | None, message: str) -> str:
-    """A 16-character key that failures of the same kind share."""
-    text = "\x1f".join((task, type or "", normalised(message)))
-    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
-
-
-def gathered(troubles: Iterable[FailedJob]) -> dict[str, list[FailedJob]]:
-    """Failures grouped by fingerprint, in the order given."""
-    found: dict[str, list[FailedJob]] = {}
-    for trouble in troubles:
-        message = trouble.message if trouble.type is not None else trouble.reason
-        found.setdefault(fingerprint(trouble.task, trouble.type, message or ""), []).append(trouble)
-    return found
-
-
-def error_groups(troubles: Iterable[FailedJob], limit: int) -> list[ErrorGroup]:
-    """Groups of failures with the same error, the most frequent first."""
-    groups = []
-    for key, alike in gathered(troubles).items():
-        last = max(alike, key=lambda trouble: (trouble.finished_at, trouble.id))
-        message = last.message if last.type is not None else last.reason
-        groups.append(
-            ErrorGroup(
-                fingerprint=key,
-                task=last.task,
-                type=last.type,
-                message=message or "",
-                count=len(alike),
-                tenants=len({trouble.tenant for trouble in alike}),
-                first_at=min(trouble.finished_at for trouble in alike),
-                last_at=last.finished_at,
-                example=last.id,
-            )
-        )
-    groups.sort(key=lambda group: (-group.count, -group.last_at.timestamp(), group.fingerprint))
-    return groups[: max(limit, 0)]
 
 
 # Steps --------------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from tidemill.rest import (
     batches,
     config,
     definitions,
+    errors,
     events,
     flows,
     health,
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 
 MODULES = (
     job_creation, job_bulk, tick, job_lookup, job_actions, job_streams, events, signals, hooks, signal_links, flows, batches, tasks, definitions, schedules,
-    queues, pauses, limits, tenants, workers,
+    queues, pauses, limits, errors, tenants, workers,
     logs, config, archive, archive_changes, audit, keys, access, sessions, notifications, stats, stores, health, api_docs,
 )  # fmt: skip
 """The route modules. Modules with literal paths precede those with a placeholder in the same place."""

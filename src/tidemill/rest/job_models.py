@@ -123,6 +123,12 @@ class JobsQuery(QueryModel):
         description="Class of the error, with or without its module.",
         examples=["ConnectionError"],
     )
+    error_group: str | None = Field(
+        None,
+        min_length=1,
+        max_length=40,
+        description="Fingerprint of a group of errors, as in `/api/errors`.",
+    )
     worker: str | None = Field(
         None, min_length=1, description="Worker of the last execution: its name or its id."
     )
@@ -184,6 +190,12 @@ class JobFilterBody(BodyModel):
     args: dict[str, str | int | float | bool | None] = Field({}, description="Values of arguments.")
     error: str | None = Field(
         None, min_length=1, description="Class of the error, with or without its module."
+    )
+    error_group: str | None = Field(
+        None,
+        min_length=1,
+        max_length=40,
+        description="Fingerprint of a group of errors, as in `/api/errors`.",
     )
     worker: str | None = Field(
         None, min_length=1, description="Worker of the last execution: its name or its id."

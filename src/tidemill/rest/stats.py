@@ -11,13 +11,15 @@ from uuid import UUID
 from pydantic import Field, create_model
 from starlette.responses import Response
 
+from tidemill.client.error_groups import ErrorGroup
 from tidemill.client.stats.api import NAMED, StatsApi
 from tidemill.client.stats.reports import Report, document
 from tidemill.domain.access import Role
 from tidemill.domain.alerts import Alert
 from tidemill.domain.prometheus import CONTENT_TYPE, OPENMETRICS, OPENMETRICS_TYPE
 from tidemill.rest.api_request import ApiRequest
-from tidemill.rest.models import MOST, Document, Instant, Items, QueryModel, Seconds
+from tidemill.rest.errors import ErrorGroupDocument
+from tidemill.rest.models import MOST, Document, Instant, Items, Name, QueryModel, Seconds
 from tidemill.rest.routes import Routes
 from tidemill.web.routes import Handler
 
@@ -50,6 +52,8 @@ class ThroughputQuery(QueryModel):
     """Time window of the report."""
 
     window: Literal["1h", "24h", "7d"] = "1h"
+    queue: Name | None = Field(None, description="Only jobs of this queue.")
+    task: Name | None = Field(None, description="Only jobs of this task.")
 
 
 class WindowQuery(QueryModel):
@@ -93,7 +97,7 @@ def answer_of(name: str) -> type[Document]:
     )
 
 
-_ROWS: dict[Any, type[Document]] = {}
+_ROWS: dict[Any, type[Document]] = {ErrorGroup: ErrorGroupDocument}
 _PLAIN = {datetime: Instant, timedelta: float, UUID: UUID}
 
 

@@ -39,7 +39,8 @@ laws 19 to 21 (limits) in ``stores.limits``, laws 22 and 23 (statistics) in ``st
 ``stores.schedules``, law 25 (large values) in ``stores.blobs``, laws 27 and 32 (signals, and wake-ups of suspended jobs) in
 ``stores.signals``, law 28 (steps) in ``stores.steps``, laws 26, 29 to 31, 33 and 34 (workflows) in ``stores.flows``, laws
 35 and 36 (recorded events and alerts) in ``stores.job_events``, law 37 (occurrences) in ``stores.occurrences``, law 38
-(streams) in ``stores.streams``, law 39 (deals) in ``stores.deals``, and law 40 (records of tasks) in ``stores.tasks``.
+(streams) in ``stores.streams``, law 39 (deals) in ``stores.deals``, law 40 (records of tasks) in ``stores.tasks``, and law 41
+(failures) in ``stores.failures``.
 
 Batches may be empty, and then nothing happens. Duplicate ids in one batch, and duplicate lanes in one claim, are caller errors.
 """
@@ -77,6 +78,7 @@ from tidemill.stores.archive_control import ArchiveControlStore
 from tidemill.stores.archive_files import ArchiveFileStore
 from tidemill.stores.blobs import BlobStore
 from tidemill.stores.deals import DealStore
+from tidemill.stores.failures import FailureStore
 from tidemill.stores.flows import (
     ArchivedFlowStore,
     FlowArchive,
@@ -482,6 +484,7 @@ class Store(
     SessionStore,
     StatsStore,
     RollupStore,
+    FailureStore,
     OccupancyStore,
     ReleaseStore,
     TaskStore,

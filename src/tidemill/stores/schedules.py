@@ -19,7 +19,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from tidemill.domain.releases import ReleaseRecord
+from tidemill.domain.releases import Deploy, ReleaseRecord
 from tidemill.domain.schedules import (
     ActiveJob,
     Advance,
@@ -170,7 +170,7 @@ class FireStore(ABC):
 
 
 class ReleaseStore(ABC):
-    """The deployment that last wrote an app's declared schedules."""
+    """The deployment that last wrote an app's declared schedules, and the first start of every release."""
 
     @abstractmethod
     def release_of(self, app: str) -> ReleaseRecord | None:
@@ -179,3 +179,11 @@ class ReleaseStore(ABC):
     @abstractmethod
     def put_release(self, record: ReleaseRecord, *, now: datetime | None = None) -> bool:
         """Write the record over the revision that it names (0: a new one), seen now; False if the stored revision differs."""
+
+    @abstractmethod
+    def note_deploy(self, app: str, release: str, *, now: datetime | None = None) -> bool:
+        """Record that a release of an app has started; False if it had started before."""
+
+    @abstractmethod
+    def deploys(self, *, limit: int = 20) -> list[Deploy]:
+        """The first starts of releases, latest first."""

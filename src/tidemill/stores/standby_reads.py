@@ -27,7 +27,8 @@ OWN_WRITES = timedelta(seconds=10)
 VERBS = frozenset(
     {
         "backlogs", "count", "crowd", "declared", "depths", "ended_by", "ended_ever", "flow_totals", "holders", "holding", "jobs", "lately",
-        "search_archive", "search_logs", "series", "stalled_flows", "standing", "times_by", "troubles",
+        "search_archive", "search_logs", "series", "stalled_flows", "standing", "times_by",
+        "failure_groups", "failure_series", "failure_counts",
     }
 )  # fmt: skip
 """The verbs that a standby may answer. Everything else, such as single jobs, workers and leases, comes from the primary."""

@@ -21,7 +21,6 @@ from tidemill.domain.stats import (
     Depth,
     EndedGroups,
     EndedTiming,
-    FailedJob,
     Group,
     GroupedSeries,
     HeldRow,
@@ -53,9 +52,16 @@ class RollupStore(ABC):
 
     @abstractmethod
     def series(
-        self, window: timedelta, step: timedelta, *, tenant: str, now: datetime | None = None
+        self,
+        window: timedelta,
+        step: timedelta,
+        *,
+        tenant: str,
+        queue: str | None = None,
+        task: str | None = None,
+        now: datetime | None = None,
     ) -> Series:
-        """Ended jobs per step, with their run times and waits. Steps begin at whole multiples of their length since 1970 UTC, and
+        """Ended jobs per step, with their run times and waits; optionally only of a queue or a task. Steps begin at whole multiples of their length since 1970 UTC, and
         the last one contains now. The step is at least as long as given: ``step_of`` computes it.
         """
 
@@ -115,12 +121,6 @@ class StatsStore(ABC):
     @abstractmethod
     def declared(self) -> DeclaredCounts:
         """The number of definitions and schedules of all tenants, enabled and disabled. Deleted ones are not counted."""
-
-    @abstractmethod
-    def troubles(
-        self, window: timedelta, *, tenant: str, limit: int = 1000, now: datetime | None = None
-    ) -> list[FailedJob]:
-        """Failures that ended within the window, latest first: those of the tenant among the ``limit`` latest of all."""
 
     @abstractmethod
     def lately(self, tasks: Collection[str], *, tenant: str, per_task: int = LATEST) -> list[EndedTiming]:

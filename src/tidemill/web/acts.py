@@ -116,6 +116,14 @@ POST   /api/queues/{name}/resume         queues.pause       queue
 GET    /api/pauses                       pauses.read
 POST   /api/pauses                       pauses.change
 DELETE /api/pauses                       pauses.change
+GET    /api/errors                       stats.read
+GET    /api/errors/{fingerprint}         stats.read
+GET    /api/errors/{fingerprint}/parts   stats.read
+POST   /api/errors/{fingerprint}/mute    errors.change
+POST   /api/errors/{fingerprint}/unmute  errors.change
+POST   /api/errors/{fingerprint}/resolve errors.change
+POST   /api/errors/{fingerprint}/unresolve errors.change
+POST   /api/errors/{fingerprint}/retry   errors.retry
 GET    /api/limits                       limits.read
 PUT    /api/limits                       limits.change
 DELETE /api/limits                       limits.change
@@ -266,6 +274,7 @@ GET    /jobs/{id}                        jobs.read          job
 GET    /errors                           stats.read
 GET    /errors/{fingerprint}             stats.read
 POST   /errors/{fingerprint}/retry       errors.retry
+POST   /errors/{fingerprint}/mark        errors.change
 """
 
 ROUTES: dict[str, RouteAct] = {

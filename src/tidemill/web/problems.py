@@ -33,6 +33,7 @@ STATUSES: dict[type[errors.TidemillError], int] = {
     errors.LimitNotFound: 404,
     errors.QueueFull: 429,
     errors.AlertNotFound: 404,
+    errors.ErrorGroupNotFound: 404,
     errors.SubscriptionNotFound: 404,
     errors.DuplicateTask: 409,
     errors.JobExists: 409,

@@ -10,8 +10,9 @@ from uuid import UUID
 
 import pytest
 
-from tidemill.dashboard import snippets, timelines, tracebacks
+from tidemill.dashboard import snippets, timelines
 from tidemill.dashboard.waterfall import WIDTH, waterfall
+from tidemill.domain import tracebacks
 from tidemill.domain.job import Execution, JobRow, LogEntry
 from tidemill.domain.source_files import is_users
 from tidemill.domain.states import ExecutionState, JobState

@@ -30,6 +30,8 @@ create table tidemill.definitions(id uuid not null, tenant text collate "C" not 
   updated_at timestamptz not null, deleted_at timestamptz);
 create table tidemill.dependencies(job_id uuid not null, needs_id uuid not null, created_at timestamptz not null,
   condition text not null default 'success'::text, shard smallint not null default 0);
+create table tidemill.deploys(app text collate "C" not null, release text collate "C" not null,
+  deployed_at timestamptz not null);
 create table tidemill.details(id uuid not null, tenant text collate "C" not null, correlation_id text, parent_id uuid,
   reference_type text, reference_id text, tags jsonb, metadata jsonb, headers jsonb, options jsonb, definition_id uuid,
   definition_version integer, schedule_id uuid, fire_at timestamptz, flow_id uuid, node text, position integer,
@@ -39,11 +41,16 @@ create table tidemill.ends(at timestamptz not null, tenant text collate "C" not 
   wait_bucket smallint, jobs bigint not null, retried bigint not null, attempts bigint not null,
   most_attempts integer not null, run_time bigint not null, longest bigint not null, lag bigint not null,
   longest_lag bigint not null, last_at timestamptz not null);
+create table tidemill.error_marks(tenant text collate "C" not null, fingerprint text collate "C" not null,
+  status text not null, at timestamptz not null, marked_by text);
 create table tidemill.events(id uuid not null, tenant text collate "C" not null, name text collate "C" not null,
   match text collate "C" not null default ''::text, payload text, source text, created_at timestamptz not null);
 create table tidemill.executions(job_id uuid not null, number bigint not null, attempt integer not null,
   state text not null, worker uuid, claimed_at timestamptz, started_at timestamptz, finished_at timestamptz not null,
   error text, reason text);
+create table tidemill.failures(at timestamptz not null, first_at timestamptz not null, tenant text collate "C" not null,
+  task text collate "C" not null, fingerprint text collate "C" not null, variant text collate "C" not null,
+  cause text not null, message text not null, job_id uuid, jobs bigint not null);
 create table tidemill.fires(schedule_id uuid not null, fire_at timestamptz not null, scope_key text not null,
   tenant text collate "C" not null, job_id uuid, outcome text not null, reason text, created_at timestamptz not null);
 create table tidemill.flows(id uuid not null, tenant text collate "C" not null, kind text not null,
@@ -176,11 +183,15 @@ alter table tidemill.definitions add PRIMARY KEY (id);
 alter table tidemill.dependencies add CHECK ((condition = ANY (ARRAY['success'::text, 'failure'::text,
   'not_success'::text, 'end'::text, 'first_failure'::text])));
 alter table tidemill.dependencies add PRIMARY KEY (job_id, needs_id);
+alter table tidemill.deploys add PRIMARY KEY (app, release);
 alter table tidemill.details add PRIMARY KEY (id);
+alter table tidemill.error_marks add CHECK ((status = ANY (ARRAY['open'::text, 'muted'::text, 'resolved'::text])));
+alter table tidemill.error_marks add PRIMARY KEY (tenant, fingerprint);
 alter table tidemill.events add PRIMARY KEY (id);
 alter table tidemill.executions add CHECK ((state = ANY (ARRAY['succeeded'::text, 'failed'::text, 'timed_out'::text,
   'cancelled'::text, 'crashed'::text, 'released'::text, 'suspended'::text, 'review'::text])));
 alter table tidemill.executions add PRIMARY KEY (job_id, number);
+alter table tidemill.failures add CHECK ((jobs > 0));
 alter table tidemill.fires add CHECK (((outcome = 'fired'::text) = (job_id IS NOT NULL)));
 alter table tidemill.fires add CHECK ((outcome = ANY (ARRAY['fired'::text, 'skipped'::text])));
 alter table tidemill.fires add PRIMARY KEY (schedule_id, fire_at, scope_key);
@@ -283,6 +294,8 @@ CREATE INDEX details_tags ON tidemill.details USING gin (tags) WHERE (tags IS NO
 CREATE INDEX events_created ON tidemill.events USING btree (created_at, id);
 CREATE INDEX events_match ON tidemill.events USING btree (tenant, name, match, created_at, id);
 CREATE INDEX events_name ON tidemill.events USING btree (tenant, name, created_at, id);
+CREATE INDEX failures_at ON tidemill.failures USING btree (at);
+CREATE INDEX failures_fingerprint ON tidemill.failures USING btree (fingerprint, at);
 CREATE INDEX fires_jobs ON tidemill.fires USING btree (schedule_id, fire_at,
   scope_key COLLATE "C") WHERE (job_id IS NOT NULL);
 CREATE INDEX fires_nodes ON tidemill.fires USING btree (schedule_id, scope_key, fire_at) WHERE (scope_key <> ''::text);

@@ -35,6 +35,8 @@ CREATE TABLE tidemill_definitions( id blob not null primary key, tenant text not
 CREATE TABLE tidemill_dependencies( job_id blob not null, needs_id blob not null, created_at integer not null,
   condition text not null default 'success' check (condition in ('success', 'failure', 'not_success', 'end',
   'first_failure')), shard integer not null default 0, primary key (job_id, needs_id)) strict, without rowid;
+CREATE TABLE tidemill_deploys( app text not null, release text not null, deployed_at integer not null, primary key (app,
+  release)) strict, without rowid;
 CREATE TABLE tidemill_details( id blob not null primary key, tenant text not null, correlation_id text, parent_id blob,
   reference_type text, reference_id text, tags text, metadata text, headers text, options text, definition_id blob,
   definition_version integer, schedule_id blob, fire_at integer, flow_id blob, node text, position integer,
@@ -44,12 +46,18 @@ CREATE TABLE tidemill_ends( seq integer primary key autoincrement, at integer no
   wait_bucket integer, jobs integer not null, retried integer not null, attempts integer not null,
   most_attempts integer not null, run_time integer not null, longest integer not null, lag integer not null,
   longest_lag integer not null, last_at integer not null) strict;
+CREATE TABLE tidemill_error_marks( tenant text not null, fingerprint text not null,
+  status text not null check (status in ('open', 'muted', 'resolved')), at integer not null, marked_by text,
+  primary key (tenant, fingerprint)) strict, without rowid;
 CREATE TABLE tidemill_events( id blob primary key not null, tenant text not null, name text not null,
   match text not null default '', payload text, source text, created_at integer not null) strict;
 CREATE TABLE tidemill_executions( job_id blob not null, number integer not null, attempt integer not null,
   state text not null check (state in ('succeeded', 'failed', 'timed_out', 'cancelled', 'crashed', 'released',
   'suspended', 'review')), worker blob, claimed_at integer, started_at integer, finished_at integer not null,
   reason text, error text, primary key (job_id, number)) strict;
+CREATE TABLE tidemill_failures( seq integer primary key, at integer not null, first_at integer not null,
+  tenant text not null, task text not null, fingerprint text not null, variant text not null, cause text not null,
+  message text not null, job_id blob, jobs integer not null check (jobs > 0)) strict;
 CREATE TABLE tidemill_fires( schedule_id blob not null, fire_at integer not null, scope_key text not null,
   tenant text not null, job_id blob, outcome text not null check (outcome in ('fired', 'skipped')), reason text,
   created_at integer not null, primary key (schedule_id, fire_at, scope_key),
@@ -197,6 +205,8 @@ CREATE INDEX tidemill_details_tags on tidemill_details(tags, id) where tags is n
 CREATE INDEX tidemill_events_created on tidemill_events(created_at, id);
 CREATE INDEX tidemill_events_match on tidemill_events(tenant, name, match, created_at, id);
 CREATE INDEX tidemill_events_name on tidemill_events(tenant, name, created_at, id);
+CREATE INDEX tidemill_failures_at on tidemill_failures(at);
+CREATE INDEX tidemill_failures_fingerprint on tidemill_failures(fingerprint, at);
 CREATE INDEX tidemill_fires_jobs on tidemill_fires(schedule_id, fire_at, scope_key) where job_id is not null;
 CREATE INDEX tidemill_fires_nodes on tidemill_fires(schedule_id, scope_key, fire_at) where scope_key <> '';
 CREATE INDEX tidemill_fires_old on tidemill_fires(fire_at);

@@ -23,7 +23,7 @@ SCANNING = ("text", "args", "error", "worker", "took_over")
 CONDITIONS = {
     "status", "task", "queue", "tenant", "correlation_id", "parent_id", "reference", "tag", "metadata",
     "created_after", "created_before", "ids", "text", "text_in_args", "definition", "definition_version",
-    "schedule", "fire_at", "flow", "args", "error", "worker", "took_over",
+    "schedule", "fire_at", "flow", "args", "error", "error_group", "worker", "took_over",
 }  # fmt: skip
 
 
@@ -54,6 +54,7 @@ def job_filter(store: Store, where: Mapping[str, Any], *, tenant: str) -> JobFil
         text_in_args=where.get("text_in_args", True),
         args={key: _value("args", value) for key, value in (where.get("args") or {}).items()},
         error=where.get("error"),
+        error_group=where.get("error_group"),
         workers=_worker_ids(store, where.get("worker")),
         took_over=_duration(where.get("took_over")),
     )

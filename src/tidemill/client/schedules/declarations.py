@@ -89,6 +89,7 @@ class Declarations:
         self._all: dict[tuple[str, str, str], ScheduleRow] = {}  # by store, tenant and key
         self._stale = True
         self._recorded = False  # whether the store keeps a release record for this app
+        self._deployed: str | None = None  # the release whose start is recorded
         self._warned = self._warned_of_limits = False
 
     def at(self, client: Client, schedules: Schedules) -> Declarations:
@@ -143,6 +144,7 @@ class Declarations:
     def restart(self) -> None:
         """Treat every declaration as not stored yet, after the client has changed its store."""
         self._stale, self._recorded, self._warned, self._warned_of_limits = True, False, False, False
+        self._deployed = None
 
     @contextmanager
     def override(self) -> Iterator[None]:
@@ -171,6 +173,7 @@ class Declarations:
         the owner of a row is unknown: nothing is disabled, and deployments are not compared.
         """
         self._stale = False
+        self._note_deploy(app, deployment)
         if not self._declared and app is None:
             return Reconciled()
         while True:
@@ -178,6 +181,12 @@ class Declarations:
                 return self._reconcile(app, deployment, force=force)
             except _Overtaken:
                 continue  # each retry means that another process has stored its write, so the loop ends
+
+    def _note_deploy(self, app: str | None, deployment: Deployment) -> None:
+        """Record the first start of this release, if the app has a name and a release."""
+        if app is not None and deployment.release is not None and self._deployed != deployment.release:
+            self._client.store(None).note_deploy(app, deployment.release, now=self._client.pin)
+            self._deployed = deployment.release
 
     def confirm(self, app: str | None, deployment: Deployment) -> None:
         """Keep this deployment alive in the release record, or take over from one that is gone.

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from tidemill.client._base import async_twin
 from tidemill.client.core import Client
+from tidemill.client.error_groups import ErrorGroup, error_groups, read_reach
 from tidemill.client.stats import snapshot
 from tidemill.client.stats.loads import is_living, liveness
 from tidemill.client.stats.reports import (
@@ -37,11 +38,9 @@ from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.states import JobState
 from tidemill.domain.stats import (
     EndedGroups,
-    ErrorGroup,
     Group,
     HeldRow,
     HeldSelection,
-    error_groups,
     mean,
 )
 from tidemill.errors import BadFilter
@@ -57,10 +56,6 @@ WINDOWS = {
     "7d": (timedelta(days=7), HOUR),
 }
 """The named windows of ``throughput``, each with its step."""
-
-TROUBLES = 2_000
-"""Maximum number of failures that ``errors`` reads to group them."""
-
 
 NAMED = (
     "queue_depth",
@@ -293,10 +288,14 @@ class StatsApi:
         window: Duration = "1h",
         step: Duration | None = None,
         *,
+        queue: str | None = None,
+        task: str | None = None,
         tenant: str | None = None,
         store: str | None = None,
     ) -> Report[ThroughputStep]:
         """Return ended jobs per step: ``"1h"`` by minute, ``"24h"`` by quarter hour, ``"7d"`` by hour, or as given.
+
+        ``queue`` and ``task`` count only their jobs.
 
         Counts are kept per minute for 3 hours, per quarter hour for 2 days, per hour for 14 days, and then per day. A
         step is a multiple of what the window needs.
@@ -304,7 +303,12 @@ class StatsApi:
         length, steps = read_window(window)
         look = self._look(tenant, store)
         series = look.store.series(
-            length, _span("step", step) if step is not None else steps, tenant=look.tenant, now=look.at
+            length,
+            _span("step", step) if step is not None else steps,
+            tenant=look.tenant,
+            queue=queue,
+            task=task,
+            now=look.at,
         )
         rows = [
             ThroughputStep(
@@ -348,17 +352,14 @@ class StatsApi:
     def errors(
         self, window: Duration = DAY, *, tenant: str | None = None, limit: int = 50, store: str | None = None
     ) -> Report[ErrorGroup]:
-        """Return failures grouped by task, error type and message; most frequent first.
-
-        Numbers, ids and quoted texts in the message are ignored.
-        """
+        """Return failures by their cause; most frequent first. ``app.errors`` also changes their status."""
         look = self._look(tenant, store)
-        reach = _span("window", window)
-        troubles = look.troubles(reach, TROUBLES)
-        # For one tenant the store filters after reading, so a short result proves completeness only for all tenants.
-        sampled = len(troubles) >= TROUBLES
-        since = troubles[-1].finished_at if sampled else look.at - reach
-        return Report(look.at, error_groups(troubles, limit), since, sampled)
+        reach = read_reach(window)
+        return Report(
+            look.at,
+            error_groups(look.store, look.at, reach, tenant=look.tenant, limit=limit),
+            look.at - reach,
+        )
 
     def dead_letters(
         self, *, tenant: str | None = None, limit: int = 100, store: str | None = None

@@ -44,7 +44,6 @@ from tidemill.domain.stats import (
     Depth,
     EndedGroup,
     EndedGroups,
-    FailedJob,
     Group,
     HeldRow,
     HeldSelection,
@@ -117,10 +116,6 @@ class Snapshot:
         return self.store.ended_by(
             group, window, tenant=self.tenant, failures=failures, limit=limit, now=self.at
         )
-
-    def troubles(self, window: timedelta, limit: int) -> list[FailedJob]:
-        check_reach("window", window)
-        return self.store.troubles(window, tenant=self.tenant, limit=limit, now=self.at)
 
     def states(self, window: timedelta) -> EndedGroups:
         """Return the jobs that ended within the window, by state."""

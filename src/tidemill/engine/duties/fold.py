@@ -1,9 +1,10 @@
-"""Fold: merges the journal of ends into rollups, and old rollups into longer units."""
+"""Fold: merges the journal of ends into rollups, old rollups into longer units, and failures of jobs that are gone."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
+from tidemill.domain.failures import KEPT, MERGED_AFTER
 from tidemill.domain.rollups import compactions, expiries
 from tidemill.engine.duty import Done, Duty
 from tidemill.stores.base import Store
@@ -32,7 +33,16 @@ class FoldEnds:
         for compaction in compactions(now):
             while merged := self._store.compact_rollups(compaction):
                 rows += merged
-        return rows + sum(self._store.drop_rollups(expiry) for expiry in expiries(now))
+        rows += sum(self._store.drop_rollups(expiry) for expiry in expiries(now))
+        return rows + self._merge_failures(now)
+
+    def _merge_failures(self, now: datetime) -> int:
+        rows = self._store.drop_failures(now - KEPT)
+        while True:
+            merged = self._store.merge_failures(now - MERGED_AFTER, limit=self._batch)
+            rows += merged
+            if merged < self._batch:
+                return rows
 
     def duty(self, every: timedelta = EVERY) -> Duty:
         """This duty for the loop."""

@@ -35,7 +35,9 @@ class MemoryQueries(MemoryPart, JobQueries):
         self, where: JobFilter, *, sort: Sort = Sort.NEWEST, limit: int = 100, after: str | None = None
     ) -> Page[JobRow]:
         with self._open() as state:
-            rows = (job for job in state.jobs.values() if matches(where, job))
+            rows = (
+                job for job in state.jobs.values() if matches(where, job) and _is_in_group(state, where, job)
+            )
             if where.scans:
                 page = page_with_text(
                     rows,
@@ -55,7 +57,11 @@ class MemoryQueries(MemoryPart, JobQueries):
         if where.scans:
             raise BadFilter(NO_COUNT, field="text")
         with self._open() as state:
-            rows = (job.state for job in state.jobs.values() if matches(where, job))
+            rows = (
+                job.state
+                for job in state.jobs.values()
+                if matches(where, job) and _is_in_group(state, where, job)
+            )
             return dict(Counter(rows if most is None else islice(rows, max(most, 0))))
 
     def held(self, worker: UUID) -> list[Claim]:
@@ -156,3 +162,11 @@ def executions_of(state: State, job: JobRow) -> list[Execution]:
             )
         )
     return rows
+
+
+def _is_in_group(state: State, where: JobFilter, job: JobRow) -> bool:
+    """Whether the failure that ended the job is in the group that the filter names, if it names one."""
+    return where.error_group is None or any(
+        (row.job, row.at, row.failure.fingerprint) == (job.id, job.finished_at, where.error_group)
+        for row in state.failures
+    )

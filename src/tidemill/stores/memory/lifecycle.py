@@ -30,6 +30,7 @@ from tidemill.stores.graph_checks import added
 from tidemill.stores.memory import limit_counts, unique_keys
 from tidemill.stores.memory.cluster import may_claim
 from tidemill.stores.memory.core import refuse_repeats
+from tidemill.stores.memory.failures import record_failure
 from tidemill.stores.memory.flows import check_graph, put_graph
 from tidemill.stores.memory.inserts import inserted, prepared
 from tidemill.stores.memory.job_events import MemoryJobEvents
@@ -156,6 +157,7 @@ class MemoryLifecycle(MemoryJobEvents, LifecycleStore, DealStore, AuditStore, St
                 state.ends.append((after, after.state if after.state in ENDED else None, execution))
                 if after.state in ENDED:
                     unique_keys.release(state, after, moment)
+                record_failure(state, after)
             if following:
                 answers = inserted(state, following, made, moment)
                 self.record(following_entries(accepted, answers), now=moment)

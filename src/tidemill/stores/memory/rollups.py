@@ -82,20 +82,29 @@ class MemoryRollups(MemoryPart, RollupStore):
             return EndedGroups(rows[: max(limit, 0)], since)
 
     def series(
-        self, window: timedelta, step: timedelta, *, tenant: str, now: datetime | None = None
+        self,
+        window: timedelta,
+        step: timedelta,
+        *,
+        tenant: str,
+        queue: str | None = None,
+        task: str | None = None,
+        now: datetime | None = None,
     ) -> Series:
         with self._open() as state:
             steps, length = steps_of(self._at(now), window, step)
             until = steps[-1] + length
             jobs: dict[tuple[datetime, str], int] = defaultdict(int)
             for key, sums in _counted(state).items():
-                if _within(key, steps[0], tenant) and key.at < until:
+                if _within(key, steps[0], tenant) and key.at < until and _is_of(key, queue, task):
                     jobs[floored(key.at, length), key.state] += sums.jobs
             counts = [(at, name, number) for (at, name), number in jobs.items()]
             times = [
                 (floored(key.rollup.at, length), key.measure, key.bucket, number, time)
                 for key, (number, time) in _timed(state).items()
-                if _within(key.rollup, steps[0], tenant) and key.rollup.at < until
+                if _within(key.rollup, steps[0], tenant)
+                and key.rollup.at < until
+                and _is_of(key.rollup, queue, task)
             ]
             return series_of(steps, length, counts, times)
 
@@ -298,6 +307,11 @@ def _sum(sums: RollupSums | None, more: RollupSums) -> RollupSums:
 
 def _slot(key: RollupKey, unit: Unit) -> RollupKey:
     return key._replace(at=floored(key.at, LENGTHS[unit]), unit=unit)
+
+
+def _is_of(key: RollupKey, queue: str | None, task: str | None) -> bool:
+    """Whether a rollup is about this queue and this task."""
+    return queue in (None, key.queue) and task in (None, key.task)
 
 
 def _within(key: RollupKey, since: datetime, tenant: str) -> bool:

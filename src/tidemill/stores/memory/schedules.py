@@ -11,7 +11,7 @@ from datetime import datetime
 from uuid import UUID
 
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.releases import ReleaseRecord
+from tidemill.domain.releases import Deploy, ReleaseRecord
 from tidemill.domain.schedules import (
     ActiveJob,
     Advance,
@@ -389,7 +389,7 @@ def _kept(schedule: ScheduleRow) -> ScheduleRow:
 
 
 class MemoryReleases(MemoryPart, ReleaseStore):
-    """release_of, put_release."""
+    """release_of, put_release, note_deploy, deploys."""
 
     def release_of(self, app: str) -> ReleaseRecord | None:
         with self._open() as state:
@@ -402,3 +402,16 @@ class MemoryReleases(MemoryPart, ReleaseStore):
                 return False
             state.releases[record.app] = replace(record, revision=record.revision + 1, seen_at=self._at(now))
             return True
+
+    def note_deploy(self, app: str, release: str, *, now: datetime | None = None) -> bool:
+        with self._open() as state:
+            if (app, release) in state.deploys:
+                return False
+            state.deploys[app, release] = Deploy(app, release, self._at(now))
+            return True
+
+    def deploys(self, *, limit: int = 20) -> list[Deploy]:
+        with self._open() as state:
+            rows = sorted(state.deploys.values(), key=lambda row: (row.app, row.release))
+            rows.sort(key=lambda row: row.deployed_at, reverse=True)
+            return rows[: max(limit, 0)]

@@ -19,6 +19,7 @@ from tidemill.domain.alert_history import StoredAlert
 from tidemill.domain.archive_files import Manifest
 from tidemill.domain.archived_flows import ArchivedFlow
 from tidemill.domain.cluster import Lease, Worker
+from tidemill.domain.failures import ErrorMark, StoredFailure
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.graph import Edge, FlowRow, Join, UnreachableJob
 from tidemill.domain.job import NO_DETAILS, Claim, Execution, JobRow, LogEntry, UniqueHold
@@ -26,7 +27,7 @@ from tidemill.domain.lanes import LaneKey
 from tidemill.domain.limits import Rule, gate_of
 from tidemill.domain.reactions import Occurrence
 from tidemill.domain.records import AuditRecord, Pause, PauseKind, Setting
-from tidemill.domain.releases import ReleaseRecord
+from tidemill.domain.releases import Deploy, ReleaseRecord
 from tidemill.domain.retention import ArchivedJob
 from tidemill.domain.rollups import RollupScope, Unit
 from tidemill.domain.schedules import Definition, DefinitionVersion, Fired, FireKey, ScheduleRow
@@ -165,6 +166,9 @@ class State:
     limits: dict[str, Rule] = field(default_factory=dict)
     releases: dict[str, ReleaseRecord] = field(default_factory=dict)
     tasks: dict[str, TaskRecord] = field(default_factory=dict)
+    deploys: dict[tuple[str, str], Deploy] = field(default_factory=dict)
+    failures: list[StoredFailure] = field(default_factory=list)
+    error_marks: dict[tuple[str, str], ErrorMark] = field(default_factory=dict)
     counted: dict[str, LimitCount] = field(default_factory=dict)
     #: Jobs whose end is counted.
     tied: set[UUID] = field(default_factory=set)
@@ -228,6 +232,9 @@ class State:
             limits=dict(self.limits),
             releases=dict(self.releases),
             tasks=dict(self.tasks),
+            deploys=dict(self.deploys),
+            failures=list(self.failures),
+            error_marks=dict(self.error_marks),
             counted=dict(self.counted),
             tied=set(self.tied),
             edges={id: dict(edges) for id, edges in self.edges.items()},

@@ -11,14 +11,11 @@ from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import JobRow
 from tidemill.domain.states import ENDED, JobState
 from tidemill.domain.stats import (
-    FAILURES,
     LATEST,
     LOOK,
-    MESSAGE,
     DeclaredCounts,
     Depth,
     EndedTiming,
-    FailedJob,
     HeldRow,
     HeldSelection,
     Holder,
@@ -52,26 +49,6 @@ class MemoryStats(MemoryPart, StatsStore, OccupancyStore):
             )
             schedules = Counter(schedule.enabled for schedule in state.schedules.values())
             return DeclaredCounts(definitions[True], definitions[False], schedules[True], schedules[False])
-
-    def troubles(
-        self, window: timedelta, *, tenant: str, limit: int = 1000, now: datetime | None = None
-    ) -> list[FailedJob]:
-        with self._open() as state:
-            looked = _latest(state, self._at(now) - window, limit, FAILURES)
-            return [
-                FailedJob(
-                    job.id,
-                    job.tenant,
-                    job.task,
-                    job.state,
-                    _finished(job),
-                    None if job.error is None else job.error.type,
-                    None if job.error is None else job.error.message[:MESSAGE],
-                    None if job.reason is None else job.reason[:MESSAGE],
-                )
-                for job in looked
-                if tenant in (ALL_TENANTS, job.tenant)
-            ]
 
     def depths(self, *, tenant: str, now: datetime | None = None) -> list[Depth]:
         with self._open() as state:
@@ -169,13 +146,6 @@ class MemoryStats(MemoryPart, StatsStore, OccupancyStore):
                 )
                 for worker, held in sorted(by_worker.items())
             ]
-
-
-def _latest(state: State, since: datetime, most: int, states: frozenset[JobState]) -> list[JobRow]:
-    """Ended jobs in these states, the latest end first."""
-    found = [job for job in state.jobs.values() if job.state in states and _finished(job) >= since]
-    found.sort(key=lambda job: (_finished(job), job.id), reverse=True)
-    return found[: max(most, 0)]
 
 
 def _finished(job: JobRow) -> datetime:

@@ -15,6 +15,7 @@ from tidemill.stores.memory.archive_control import MemoryArchiveControl
 from tidemill.stores.memory.archive_files import MemoryArchiveFiles
 from tidemill.stores.memory.blobs import MemoryBlobs
 from tidemill.stores.memory.cluster import MemoryLeases, MemoryWorkers
+from tidemill.stores.memory.failures import MemoryFailures
 from tidemill.stores.memory.flow_archive import MemoryFlowArchive
 from tidemill.stores.memory.flows import MemoryFlows
 from tidemill.stores.memory.job_events import MemoryAlerts
@@ -56,6 +57,7 @@ class MemoryStore(
     MemoryLimits,
     MemoryStats,
     MemoryRollups,
+    MemoryFailures,
     MemoryKeys,
     MemorySeals,
     MemorySessions,

@@ -113,7 +113,9 @@ class SqlArchive(SqlPart, ArchiveStore):
         takes = filter_takes(where) | page_takes(sort, page_size(limit), after)
         takes["states"] = sorted(where.states) or None
         takes["tiers"] = sorted(where.tiers) or None
-        for name in ("trouble", "reference_type", "reference_id", "tag", "metadata", *_ORIGINS):
+        for name in (
+            "trouble", "reference_type", "reference_id", "tag", "metadata", "error_group", *_ORIGINS,
+        ):  # fmt: skip
             del takes[name]
         rows = self._db.run("search_archive", takes, flags=(sort.value,))
         items = [load_archived(row) for row in rows[:limit]]

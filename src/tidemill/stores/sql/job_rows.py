@@ -310,6 +310,7 @@ def filter_takes(where: JobFilter) -> dict[str, Any]:
         "reference_id": reference,
         "tag": where.tag,
         "metadata": _metadata(where.metadata),
+        "error_group": where.error_group,
     }
 
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from tidemill.domain.deals import DealRequest, dealt
 from tidemill.domain.decide import COMPLETED
+from tidemill.domain.failures import Failure, failure_of
 from tidemill.domain.graph import Additions, outcome_of
 from tidemill.domain.job import Claim, Enqueued, ErrorInfo, Finish, NewJob, ProgressReport, Transition
 from tidemill.domain.join_counts import Ended
@@ -18,6 +19,7 @@ from tidemill.domain.limits import count, gate_of
 from tidemill.domain.record import Keep
 from tidemill.domain.records import AuditEntry
 from tidemill.domain.states import ENDED, JobState
+from tidemill.domain.stats import FAILURES
 from tidemill.domain.subscriptions import ENQUEUED, TOPIC, enqueued_event, wants_any, watched_finishes
 from tidemill.errors import JobExists, StoreBusy
 from tidemill.stores.access import AuditStore
@@ -27,6 +29,7 @@ from tidemill.stores.follow_ups import completing, following_entries
 from tidemill.stores.graph_checks import added as added_by
 from tidemill.stores.graph_checks import refuse_bad_graph
 from tidemill.stores.sql.driver import QueryCall, Row
+from tidemill.stores.sql.failures import failure_columns, failure_flags
 from tidemill.stores.sql.graph_writes import GraphWrites
 from tidemill.stores.sql.job_events import SqlJobEvents
 from tidemill.stores.sql.job_rows import dump_details, dump_error, dump_progress, load_limits
@@ -387,13 +390,23 @@ class FinishColumns(NamedTuple):
             return []
         return [transition for transition in self.transitions if transition is not COMPLETED]
 
+    @property
+    def failures(self) -> list[Failure | None]:
+        """The failures among these ends; None for every other job."""
+        rows = zip(self.claims, self.transitions, self.errors, strict=True)
+        return [
+            failure_of(claim.task, change.state, error, change.reason) if change.state in FAILURES else None
+            for claim, change, error in rows
+        ]
+
 
 def end_columns(batch: FinishColumns) -> dict[str, list[Any]]:
     """The columns of finished jobs."""
-    return done_columns(batch) | {
+    columns = done_columns(batch) | {
         "error": [None if error is None else dump_error(error) for error in batch.errors],
         **_transition_columns(batch.transitions, _END_COLUMNS),
     }
+    return columns | failure_columns(batch.failures) if batch.others else columns
 
 
 def done_columns(batch: FinishColumns) -> dict[str, list[Any]]:
@@ -419,7 +432,7 @@ def finish_call(finishes: Sequence[Finish], now: datetime | None, *flags: str) -
     if not are_full(batch.keep):
         columns["keep"] = list(batch.keep)
         flags = ("light", *flags)
-    flags = tuple(flag for flag in flags if flag != "tied")
+    flags = failure_flags(columns, *(flag for flag in flags if flag != "tied"))
     return QueryCall("finish", {"now": now}, columns, flags)
 
 

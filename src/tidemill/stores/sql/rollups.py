@@ -62,11 +62,21 @@ class SqlRollups(SqlPart, RollupStore):
         return EndedGroups([_ended(row, group) for row in rows], since)
 
     def series(
-        self, window: timedelta, step: timedelta, *, tenant: str, now: datetime | None = None
+        self,
+        window: timedelta,
+        step: timedelta,
+        *,
+        tenant: str,
+        queue: str | None = None,
+        task: str | None = None,
+        now: datetime | None = None,
     ) -> Series:
         steps, length = steps_of(self._time(now), window, step)
+        is_whole = tenant == ALL_TENANTS and queue is None and task is None
         takes = {
-            "scope": RollupScope.TOTAL if tenant == ALL_TENANTS else RollupScope.DETAIL,
+            "scope": RollupScope.TOTAL if is_whole else RollupScope.DETAIL,
+            "queue": queue,
+            "task": task,
             "since": steps[0],
             "until": steps[-1] + length,
             "step": length,

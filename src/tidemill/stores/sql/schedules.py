@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from tidemill.domain.releases import Deployment, ReleaseRecord
+from tidemill.domain.releases import Deploy, Deployment, ReleaseRecord
 from tidemill.domain.schedules import (
     CLUSTER_KEY,
     ActiveJob,
@@ -209,7 +209,7 @@ def _listed(names: Collection[Any] | None) -> list[Any] | None:
 
 
 class SqlReleases(SqlPart, ReleaseStore):
-    """release_of, put_release."""
+    """release_of, put_release, note_deploy, deploys."""
 
     def release_of(self, app: str) -> ReleaseRecord | None:
         rows = self._db.run("release_of", {"app": app})
@@ -228,3 +228,9 @@ class SqlReleases(SqlPart, ReleaseStore):
             "forced_at": record.forced_at,
         }
         return bool(self._db.run("put_release", takes))
+
+    def note_deploy(self, app: str, release: str, *, now: datetime | None = None) -> bool:
+        return bool(self._db.run("note_deploy", {"now": now, "app": app, "release": release}))
+
+    def deploys(self, *, limit: int = 20) -> list[Deploy]:
+        return [Deploy(*row) for row in self._db.run("deploys", {"limit": at_most(limit)})]

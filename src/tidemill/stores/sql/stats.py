@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Collection
 from datetime import datetime, timedelta
 
@@ -12,11 +10,9 @@ from tidemill.domain.states import JobState
 from tidemill.domain.stats import (
     LATEST,
     LOOK,
-    MESSAGE,
     DeclaredCounts,
     Depth,
     EndedTiming,
-    FailedJob,
     HeldRow,
     HeldSelection,
     Holder,
@@ -28,13 +24,9 @@ from tidemill.stores.sql.driver import Row
 from tidemill.stores.sql.job_rows import at_most, filter_takes, load_progress, tenant_of
 from tidemill.stores.stats import OccupancyStore, StatsStore
 
-_PART = r'"((?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*)'
-_ERROR = re.compile(rf"\[{_PART}\",{_PART}")
-"""The type and the message at the start of an error's JSON text, which may be truncated after them."""
-
 
 class SqlStats(SqlPart, StatsStore, OccupancyStore):
-    """standing, declared, troubles, depths, lately, crowd, backlogs, holding, holders."""
+    """standing, declared, depths, lately, crowd, backlogs, holding, holders."""
 
     def standing(self, *, tenant: str) -> dict[JobState, int]:
         if tenant_of(tenant) is not None:
@@ -45,12 +37,6 @@ class SqlStats(SqlPart, StatsStore, OccupancyStore):
 
     def declared(self) -> DeclaredCounts:
         return DeclaredCounts(*self._db.run("declared")[0])
-
-    def troubles(
-        self, window: timedelta, *, tenant: str, limit: int = 1000, now: datetime | None = None
-    ) -> list[FailedJob]:
-        takes = {"since": self._time(now) - window, "tenant": tenant_of(tenant), "look": max(limit, 0)}
-        return [_trouble(row) for row in self._db.run("troubles", takes)]
 
     def depths(self, *, tenant: str, now: datetime | None = None) -> list[Depth]:
         return [Depth(*row) for row in self._db.run("depths", {"now": now, "tenant": tenant_of(tenant)})]
@@ -101,15 +87,3 @@ class SqlStats(SqlPart, StatsStore, OccupancyStore):
 def _held(row: Row) -> HeldRow:
     progress = load_progress(row[13])
     return HeldRow._make((*row[:4], JobState(row[4]), *row[5:13], None if progress is None else progress.at))
-
-
-def _trouble(row: Row) -> FailedJob:
-    id_, tenant, task, state, finished_at, error, reason = row
-    match = None if error is None else _ERROR.match(error)
-    kind, message = (None, None) if match is None else (_text(match[1]), _text(match[2])[:MESSAGE])
-    return FailedJob(id_, tenant, task, JobState(state), finished_at, kind, message, reason)
-
-
-def _text(escaped: str) -> str:
-    text: str = json.loads(f'"{escaped}"')
-    return text

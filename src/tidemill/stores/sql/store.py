@@ -15,6 +15,7 @@ from tidemill.stores.sql.archive_files import SqlArchiveFiles
 from tidemill.stores.sql.blobs import SqlBlobs
 from tidemill.stores.sql.cluster import SqlLeases, SqlWorkers
 from tidemill.stores.sql.driver import Driver
+from tidemill.stores.sql.failures import SqlFailures
 from tidemill.stores.sql.flow_archive import SqlFlowArchive
 from tidemill.stores.sql.flows import SqlFlows
 from tidemill.stores.sql.job_events import SqlAlerts
@@ -54,6 +55,7 @@ class SqlStore(
     SqlLimits,
     SqlStats,
     SqlRollups,
+    SqlFailures,
     SqlKeys,
     SqlSeals,
     SqlSessions,

@@ -53,6 +53,11 @@ from tidemill.testing.conformance.control import CancelLaws, DeleteLaws, MoveLaw
 from tidemill.testing.conformance.deals import DealLaws  # noqa: E402
 from tidemill.testing.conformance.definitions import DefinitionLaws, DefinitionSwitchLaws  # noqa: E402
 from tidemill.testing.conformance.executions import BacklogLaws, LatelyLaws, TaskCrowdLaws  # noqa: E402
+from tidemill.testing.conformance.failures import (  # noqa: E402
+    ErrorMarkLaws,
+    FailureGroupLaws,
+    FailureMergeLaws,
+)
 from tidemill.testing.conformance.fences import FenceLaws  # noqa: E402
 from tidemill.testing.conformance.finishes import ExecutionLaws, FinishLaws, StepLaws  # noqa: E402
 from tidemill.testing.conformance.fires import ActiveJobLaws, FireLaws, PruneLaws  # noqa: E402
@@ -100,7 +105,7 @@ from tidemill.testing.conformance.seals import SealLaws  # noqa: E402
 from tidemill.testing.conformance.searches import CountLaws, LogEndLaws, PageSizeLaws, SearchLaws  # noqa: E402
 from tidemill.testing.conformance.sessions import SessionLaws  # noqa: E402
 from tidemill.testing.conformance.settings import OrdersLaws, PauseLaws, SettingLaws  # noqa: E402
-from tidemill.testing.conformance.stats import SeriesLaws, TallyLaws, TroubleLaws  # noqa: E402
+from tidemill.testing.conformance.stats import SeriesLaws, TallyLaws  # noqa: E402
 from tidemill.testing.conformance.steps import StepRecordLaws  # noqa: E402
 from tidemill.testing.conformance.streams import StreamLaws  # noqa: E402
 from tidemill.testing.conformance.tasks import TaskRecordLaws  # noqa: E402
@@ -236,7 +241,9 @@ class InsightConformance(
     SeriesLaws,
     RollupLaws,
     FoldLaws,
-    TroubleLaws,
+    FailureGroupLaws,
+    FailureMergeLaws,
+    ErrorMarkLaws,
     DepthLaws,
     HoldingLaws,
     LatelyLaws,

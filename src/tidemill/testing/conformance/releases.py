@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tidemill.domain.releases import Deployment, ReleaseRecord
+from tidemill.domain.releases import Deploy, Deployment, ReleaseRecord
 from tidemill.stores.base import Store
 from tidemill.testing.conformance.kit import T0, TICK, at, together
 
@@ -68,3 +68,16 @@ class ReleaseLaws:
         seen_at = _stored(store).seen_at
         assert seen_at is not None
         assert before <= seen_at <= store.now()
+
+    def test_the_first_start_of_each_release_is_recorded(self, store: Store) -> None:
+        assert store.deploys() == []
+        assert store.note_deploy("shop:app", "1.1", now=at(5))
+        assert store.note_deploy("shop:app", "1.0", now=T0)
+        assert store.note_deploy("“x” '; --", "1.0", now=at(5))
+        assert not store.note_deploy("shop:app", "1.0", now=at(9))
+        assert store.deploys() == [
+            Deploy("shop:app", "1.1", at(5)),
+            Deploy("“x” '; --", "1.0", at(5)),
+            Deploy("shop:app", "1.0", T0),
+        ]
+        assert store.deploys(limit=1) == [Deploy("shop:app", "1.1", at(5))]

@@ -1,4 +1,4 @@
-"""Laws of statistics: counts of ended jobs, series and failures."""
+"""Laws of statistics: counts of ended jobs and series."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import ErrorInfo, Move
 from tidemill.domain.rollups import NO_TIMES, Bucket, Distribution, JobTimes, bucket_of, since_of
 from tidemill.domain.states import ENDED, JobState
-from tidemill.domain.stats import FAILURES, MESSAGE, EndedGroup, Group, SeriesStep
+from tidemill.domain.stats import FAILURES, EndedGroup, Group, SeriesStep
 from tidemill.errors import BadFilter
 from tidemill.stores.base import Store
 from tidemill.testing.conformance.kit import (
     AGAIN,
-    BOOM,
     ENDS,
     HOUR,
     OTHER,
@@ -230,6 +229,22 @@ class SeriesLaws:
         assert self.slots(store, tenant="b")[1][1:] == (1, 0, 1, 0, times((0, 2)))
         assert self.slots(store, tenant="a")[1][1:] == (1, 1, 0, 0, times((0, 1)))
 
+    def test_the_series_of_a_queue_or_a_task_counts_only_its_jobs(self, store: Store) -> None:
+        end(store, task="t", queue="a", takes=1)
+        end(store, S.FAILED, task="t", queue="b", takes=2)
+        end(store, S.FAILED, task="u", queue="b", tenant="x", takes=4)
+        store.fold_ends()
+        end(store, task="t", queue="a", takes=8)
+        for how, expected in (
+            ({"queue": "a"}, (2, 2, 0, 0, times((0, 1), (0, 8)))),
+            ({"queue": "b"}, (2, 0, 2, 0, times((0, 2), (0, 4)))),
+            ({"task": "t"}, (3, 2, 1, 0, times((0, 1), (0, 2), (0, 8)))),
+            ({"task": "t", "queue": "b"}, (1, 0, 1, 0, times((0, 2)))),
+            ({"task": "u", "tenant": "x"}, (1, 0, 1, 0, times((0, 4)))),
+            ({"task": "u", "tenant": "y"}, (0, 0, 0, 0, NO_TIMES)),
+        ):
+            assert self.slots(store, **how)[1][1:] == expected
+
     def test_a_step_is_a_multiple_of_what_the_window_keeps(self, store: Store) -> None:
         end(store)
         series = store.series(24 * HOUR, 10 * MINUTE, tenant=ALL_TENANTS, now=at(60))
@@ -240,59 +255,6 @@ class SeriesLaws:
     def test_invalid_steps_are_refused(self, store: Store, step: timedelta) -> None:
         with pytest.raises(BadFilter):
             store.series(HOUR, step, tenant=ALL_TENANTS, now=T0)
-
-
-class TroubleLaws:
-    """Failures and their errors."""
-
-    def test_only_failures_are_returned_latest_first(self, store: Store) -> None:
-        ids = {state: end(store, state, takes=n, error=BOOM) for n, state in enumerate(sorted(ENDED))}
-        troubles = store.troubles(HOUR, tenant=ALL_TENANTS, now=at(9))
-        assert [trouble.id for trouble in troubles] == [
-            ids[state] for state in sorted(ENDED, reverse=True) if state in FAILURES
-        ]
-        assert (troubles[0].state, troubles[0].type, troubles[0].message) == (
-            S.TIMED_OUT,
-            "ValueError",
-            "boom",
-        )
-
-    def test_a_failure_without_an_error_has_its_reason(self, store: Store) -> None:
-        end(store, S.DEAD_LETTERED, tenant="a", task="t")
-        (trouble,) = store.troubles(HOUR, tenant=ALL_TENANTS, now=at(9))
-        assert trouble[1:] == ("a", "t", S.DEAD_LETTERED, T0, None, None, "attempts exhausted")
-
-    @pytest.mark.parametrize(
-        "message",
-        [
-            "",
-            '"',
-            "\\",
-            "a\\",
-            'he said "no", and\n\tleft',
-            "nul \x00 and \ud800 alone",
-            "🦊" * 500,
-            "é" * 5000,
-            "\\" * 5000,
-        ],
-    )
-    def test_messages_are_truncated(self, store: Store, message: str) -> None:
-        end(store, S.FAILED, error=ErrorInfo('a."b"', message, "x" * 4000))
-        (trouble,) = store.troubles(HOUR, tenant=ALL_TENANTS, now=at(9))
-        assert (trouble.type, trouble.message) == ('a."b"', message[:MESSAGE])
-
-    def test_failures_respect_window_tenant_and_limit(self, store: Store) -> None:
-        end(store, S.FAILED, tenant="a", due=at(-4000))
-        second = end(store, S.FAILED, tenant="a")
-        third = end(store, S.FAILED, tenant="b", takes=1)
-        for how, ids in (
-            ({"tenant": ALL_TENANTS}, [third, second]),
-            ({"tenant": "a"}, [second]),
-            ({"tenant": ALL_TENANTS, "limit": 1}, [third]),
-            ({"tenant": "a", "limit": 1}, []),
-        ):
-            troubles = store.troubles(HOUR, now=at(9), **how)
-            assert [trouble.id for trouble in troubles] == ids
 
 
 def _cancel(id: UUID, tenant: str) -> Move:

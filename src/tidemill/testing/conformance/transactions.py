@@ -12,6 +12,7 @@ from tidemill.domain.access import Key, Role
 from tidemill.domain.alert_history import NewAlert, SeenAlert
 from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED
+from tidemill.domain.failures import ErrorMark, FailurePart, MarkStatus
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import Change, Claim, Finish, Move, Progress, ProgressReport, UniqueHold
 from tidemill.domain.lanes import Lane
@@ -298,6 +299,19 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "drop_blobs": lambda store: store.drop_blobs([CLAIM.id]),
     "release_of": lambda store: store.release_of("a"),
     "put_release": lambda store: store.put_release(ReleaseRecord("a", Deployment(T0)), now=T0),
+    "note_deploy": lambda store: store.note_deploy("a", "1", now=T0),
+    "deploys": lambda store: store.deploys(),
+    "failure_groups": lambda store: store.failure_groups(HOUR, tenant="default", now=T0),
+    "failure_series": lambda store: store.failure_series(
+        HOUR, 2, tenant="default", fingerprints=["a"], now=T0
+    ),
+    "failure_counts": lambda store: store.failure_counts(
+        "a", FailurePart.TASK, HOUR, tenant="default", now=T0
+    ),
+    "error_marks": lambda store: store.error_marks(tenant="default"),
+    "put_error_marks": lambda store: store.put_error_marks([ErrorMark("a", "b", MarkStatus.MUTED)], now=T0),
+    "merge_failures": lambda store: store.merge_failures(T0),
+    "drop_failures": lambda store: store.drop_failures(T0),
     "append_events": _append_event,
     "waiting_events": lambda store: store.waiting_events("a", now=T0),
     "settle_events": lambda store: store.settle_events([1]),

@@ -18,6 +18,7 @@ from tidemill.domain.subscriptions import ENQUEUED, wants_any, watched_finishes
 from tidemill.errors import JobExists, StoreBusy
 from tidemill.stores.base import StepResult
 from tidemill.stores.sql.driver import QueryCall, QueryPipeline, Row
+from tidemill.stores.sql.failures import failure_flags
 from tidemill.stores.sql.lifecycle import (
     FinishColumns,
     are_full,
@@ -234,7 +235,10 @@ def plain_step(finishes: Sequence[Finish], request: ClaimRequest, now: datetime 
         columns = done_columns(batch)
         columns["keep"] = list(batch.keep)
         return QueryCall("step_done", takes, columns, ("light",))
-    return QueryCall("step", takes, end_columns(batch)) if full else None
+    if not full:
+        return None
+    columns = end_columns(batch)
+    return QueryCall("step", takes, columns, failure_flags(columns))
 
 
 def plain_deal(request: DealRequest, now: datetime | None) -> QueryCall | None:
@@ -325,7 +329,8 @@ def _handoff_step(
         "maxima": counted.maxima,
         "lane_quota": [ended[place] for place in range(1, len(request.lanes) + 1)],
     }
-    return QueryCall("step_handoff", takes, {**end_columns(batch), "lane": lanes})
+    columns = end_columns(batch)
+    return QueryCall("step_handoff", takes, {**columns, "lane": lanes}, failure_flags(columns))
 
 
 def _are_all(worker: UUID, workers: list[UUID | None]) -> bool:

@@ -8,7 +8,8 @@ create temp table if not exists tidemill_item_enqueue(
 
 create temp table if not exists tidemill_item_finish(
   n integer primary key, id blob not null, token integer, worker blob, to_state text, execution text, why text, delay integer,
-  refund integer, crashed integer, result text, error text, started_ago real, ended_ago real, on_cancel text, keep text);
+  refund integer, crashed integer, result text, error text, started_ago real, ended_ago real, on_cancel text, keep text,
+  fingerprint text, variant text, cause text, message text);
 
 create temp table if not exists tidemill_item_move(
   n integer primary key, id blob not null unique, tenant text, expect text, to_state text, why text, delay integer,
@@ -23,6 +24,8 @@ create temp table if not exists tidemill_moved(
 create temp table if not exists tidemill_held(
   place integer primary key, n integer not null, new_state text not null, keyed integer not null,
   ends integer as (new_state in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered')) stored);
+
+create temp table if not exists tidemill_merging(seq integer primary key);
 
 create temp table if not exists tidemill_got(seq integer primary key, keyed integer not null);
 

@@ -6,7 +6,7 @@
 -- takes: ids uuids, created_after timestamptz
 -- takes: created_before timestamptz, correlation_id text, parent_id uuid, parent_ids uuids, reference_type text, reference_id text
 -- takes: definition_id uuid, definition_version int4, schedule_id uuid, fire_at timestamptz, flow_id uuid
--- takes: tag text, metadata text
+-- takes: tag text, metadata text, error_group text
 -- takes: text text, escaped text, digits text, id_suffix text, floor uuid, ceiling uuid
 -- takes: arguments text, error text, workers uuids, took_over interval
 -- takes: below uuid, above uuid, limit int4
@@ -38,6 +38,7 @@ where true
              and d.fire_at = :fire_at -- when fire_at
             ) -- when schedule_id
   and id in (select d.id from tidemill.details d where d.flow_id = :flow_id) -- when flow_id
+  and (id, finished_at) in (select f.job_id, f.at from tidemill.failures f where f.fingerprint = :error_group) -- when error_group
   and id in (select d.id from tidemill.details d -- when reference_type
              where d.reference_type = :reference_type and d.reference_id = :reference_id) -- when reference_type
   and id in (select d.id from tidemill.details d where d.tags @> jsonb_build_array(:tag::text)) -- when tag

@@ -6,18 +6,24 @@
 -- takes: now timestamptz, worker uuid, state text, tasks texts, pair_lane int4s, pair_name texts, names texts, maxima int4s
 -- takes: lane_queue texts, lane_tenant texts, lane_priority int2s, lane_gate texts, lane_low int8s, lane_quota int4s
 -- items: id uuid, token int8, to_state text, execution text, reason text, crashed bool, result text, error text
--- items: started_ago float8, ended_ago float8, lane int4
+-- items: started_ago float8, ended_ago float8, lane int4, fingerprint text, variant text, cause text, message text
 with item as materialized (
   select x.*, :worker::uuid as worker
   from unnest(:id::uuid[], :token::bigint[], :to_state::text[], :execution::text[], :reason::text[],
               :crashed::boolean[], :result::text[], :error::text[], :started_ago::float8[], :ended_ago::float8[],
-              :lane::int[])
-    as x(id, token, to_state, execution, reason, crashed, result, error, started_ago, ended_ago, lane)
+              :lane::int[]
+              , :fingerprint::text[], :variant::text[], :cause::text[], :message::text[] -- when failing
+              )
+    as x(id, token, to_state, execution, reason, crashed, result, error, started_ago, ended_ago, lane
+         , fingerprint, variant, cause, message -- when failing
+         )
   order by id),
 gone as (
   -- include: fenced
     and not r.tied
-  returning r.*, x.to_state, x.execution, x.reason, x.crashed, x.result, x.error, x.started_ago, x.ended_ago, x.lane),
+  returning r.*, x.to_state, x.execution, x.reason, x.crashed, x.result, x.error, x.started_ago, x.ended_ago, x.lane
+            , x.fingerprint, x.variant, x.cause, x.message -- when failing
+            ),
 -- include: end_jobs
 whole as materialized (
   select (select count(*) from gone) = (select count(*) from item) and not exists (

@@ -7,6 +7,7 @@
 -- takes: now timestamptz
 -- items: id uuid, token int8, worker uuid, to_state text, execution text, reason text, delay interval, refund bool, crashed bool
 -- items: result text, error text, started_ago float8, ended_ago float8, on_cancel text, keep text
+-- items: fingerprint text, variant text, cause text, message text
 -- gives: id uuid
 delete from temp.tidemill_item_finish
 ;
@@ -17,10 +18,12 @@ delete from temp.tidemill_lost
 insert into temp.tidemill_item_finish(
   delay, refund, on_cancel, -- when releases
   keep, -- when light
+  fingerprint, variant, cause, message, -- when failing
   id, token, worker, to_state, execution, why, crashed, result, error, started_ago, ended_ago)
 values (
   :delay, :refund, :on_cancel, -- when releases
   :keep, -- when light
+  :fingerprint, :variant, :cause, :message, -- when failing
   :id, :token, :worker, :to_state, :execution, :reason, :crashed, :result, :error, :started_ago, :ended_ago)
 ;
 insert into temp.tidemill_held(place, n, new_state, keyed)
@@ -62,6 +65,7 @@ with ending as (
   where not h.ends -- when releases
   ),
 -- include: journal_ends
+-- include: finished_failures -- when failing
 -- include: light_jobs -- when light
 -- include: released_jobs -- when releases
 -- include: release_keys(jobs=temp.tidemill_held h cross join tidemill_running r on r.rowid = h.place where h.ends and h.keyed; lets_go=false)

@@ -10,5 +10,6 @@ ended as (
     coalesce(:now::timestamptz, now()) - make_interval(secs => ended_ago), cancel_reason, progress, result, error
   from gone
   returning tenant, task, queue, worker, state, execution, attempt, run_at, started_at, finished_at),
+-- include: record_failures(jobs=gone where fingerprint is not null; at=coalesce(:now::timestamptz, now()) - make_interval(secs => ended_ago)) -- when failing
 ending as (select * from ended),
 -- include: journal_ends

@@ -2,14 +2,17 @@
 -- takes: now timestamptz
 -- items: id uuid, token int8, worker uuid, to_state text, execution text, reason text, delay interval, refund bool, crashed bool
 -- items: result text, error text, started_ago float8, ended_ago float8, on_cancel text, keep text
+-- items: fingerprint text, variant text, cause text, message text
 with item as materialized (
   select * from unnest(:id::uuid[], :token::bigint[], :worker::uuid[], :to_state::text[], :execution::text[], :reason::text[],
                        :delay::interval[], :refund::boolean[], :crashed::boolean[], :result::text[], :error::text[],
                        :started_ago::float8[], :ended_ago::float8[], :on_cancel::text[]
                        , :keep::text[] -- when light
+                       , :fingerprint::text[], :variant::text[], :cause::text[], :message::text[] -- when failing
                        ) with ordinality
     as x(id, token, worker, to_state, execution, why, delay, refund, crashed, result, error, started_ago, ended_ago, on_cancel
          , keep -- when light
+         , fingerprint, variant, cause, message -- when failing
          , n)
   order by id),
 gone as (
@@ -17,6 +20,7 @@ gone as (
     and not r.tied -- when plain
   returning r.*, x.to_state, x.execution, x.why, x.delay, x.refund, x.crashed, x.result, x.error, x.n,
             x.keep, -- when light
+            x.fingerprint, x.variant, x.cause, x.message, -- when failing
             coalesce(coalesce(:now::timestamptz, now()) - make_interval(secs => x.started_ago), r.started_at) as began_at,
             coalesce(:now::timestamptz, now()) - make_interval(secs => x.ended_ago) as finished_at,
             case when r.cancel_reason is null then x.to_state else coalesce(x.on_cancel, x.to_state) end as new_state,
@@ -34,6 +38,7 @@ ended as (
   from gone where ends
     and (keep <> 'nothing' or tied) -- when light
   returning tenant, task, queue, worker, state, execution, attempt, run_at, started_at, finished_at),
+-- include: record_failures(jobs=gone where fingerprint is not null and new_state in ('failed', 'timed_out', 'dead_lettered'); at=finished_at) -- when failing
 ending as (
   select * from ended
   union all -- when light

@@ -1,0 +1,35 @@
+-- failure_groups: the groups with the most failures since an instant, with their first failure and the latest one.
+-- Indexes: failures_at, or failures_fingerprint for one group. Merged rows cover an hour, so the first failure is
+-- in the first hour of the rows.
+-- takes: since timestamptz, tenant text, fingerprint text, task text, limit int4
+-- gives: fingerprint text, jobs int8, tasks int8, tenants int8, first_at timestamptz, last_at timestamptz, task text
+-- gives: cause text, message text, job_id uuid
+with recent as materialized (
+  select fingerprint, sum(jobs)::int8 as jobs, count(distinct task) as tasks, count(distinct tenant) as tenants, max(at) as last_at
+  from tidemill.failures
+  where at >= :since
+    and fingerprint = :fingerprint -- when fingerprint
+    and tenant = :tenant -- when tenant
+    and task = :task -- when task
+  group by fingerprint order by sum(jobs) desc, max(at) desc, fingerprint limit :limit)
+select r.fingerprint, r.jobs, r.tasks, r.tenants, f.first_at, r.last_at, l.task, l.cause, l.message, l.job_id
+from recent r
+cross join lateral (
+  select n.at from tidemill.failures n
+  where n.fingerprint = r.fingerprint
+    and n.tenant = :tenant -- when tenant
+    and n.task = :task -- when task
+  order by n.at limit 1) o
+cross join lateral (
+  select min(n.first_at) as first_at from tidemill.failures n
+  where n.fingerprint = r.fingerprint and n.at < o.at + interval '1 hour'
+    and n.tenant = :tenant -- when tenant
+    and n.task = :task -- when task
+  ) f
+cross join lateral (
+  select n.task, n.cause, n.message, n.job_id from tidemill.failures n
+  where n.fingerprint = r.fingerprint and n.at = r.last_at
+    and n.tenant = :tenant -- when tenant
+    and n.task = :task -- when task
+  order by n.job_id desc nulls last limit 1) l
+order by r.jobs desc, r.last_at desc, r.fingerprint

@@ -189,6 +189,17 @@ def test_secret_arguments_are_sealed_by_a_program_without_the_code(
     assert "41114111" not in str(raised.value)
 
 
+def test_why_says_that_waiting_arguments_do_not_fit_the_recorded_task(apps: tuple[App, App]) -> None:
+    shop, website = apps
+    early = website.enqueue("mail.send", address=ADDRESS, colour="red")
+    declare(shop)
+    fitting = website.jobs.get(shop.bound_task("mail.send").enqueue(to="ada", address=Address("x")).id)
+    first = website.jobs.why(early.id)[0]
+    assert first.code == "arguments_unfit"
+    assert first.text.endswith(": to: is missing; colour: is not a field.")
+    assert "arguments_unfit" not in [reason.code for reason in website.jobs.why(fitting.id)]
+
+
 def test_aliases_are_recorded_too(apps: tuple[App, App]) -> None:
     shop, website = apps
 

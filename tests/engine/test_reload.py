@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tidemill import App
+from tidemill.domain.cluster import WorkerState
 from tidemill.engine.supervisor.reloader import Reloader, source_files
 
 
@@ -79,13 +80,16 @@ def test_a_worker_reloads_a_changed_module_and_keeps_its_code_while_the_new_one_
 ) -> None:
     (tmp_path / "shop.py").write_text(APP)
     (tmp_path / "shelf.py").write_text("VALUE = 1\n")
-    words = [sys.executable, "-m", "tidemill", "worker", "shop:app", "--processes", "1", "--reload"]
+    words = [sys.executable, "-m", "tidemill", "worker", "shop:app", "--reload"]
     with subprocess.Popen(
         words, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     ) as worker:
         assert worker.stderr is not None
         try:
             _until(worker, "ready")
+            with App(f"sqlite:///{tmp_path}/jobs.db") as app:
+                (only,) = app.store.workers()  # one process is the default here
+                assert only.state is WorkerState.ACTIVE
             (tmp_path / "shelf.py").write_text("VALUE = 22\n")
             _until(worker, "shelf.py changed; reloading the code")
             _until(worker, "has ended")

@@ -78,7 +78,7 @@ def up(
     oidc = taken_oidc(settings)
     oidc_setting(oidc)  # refuse wrong settings before anything starts
     logs = taken_logs(settings)
-    processes = processes or default_processes()
+    processes = processes or (1 if reloads else default_processes())
     bring_up(
         app,
         host=host,

@@ -48,7 +48,7 @@ _SHARED = (
         "--processes",
         "-p",
         type=click.IntRange(1, 1024),
-        help="Runner processes, divided among the stores; each store has at least one.  [default: one per core]",
+        help="Runner processes, divided among the stores; each store has at least one.  [default: one per core; 1 with --reload]",
     ),
     click.option(
         "--concurrency",
@@ -163,7 +163,7 @@ def worker(
     """
     need_posix("tidemill worker")
     logs = taken_logs(settings)
-    processes = processes or default_processes()
+    processes = processes or (1 if reloads else default_processes())
     # One claiming connection per runner is enough if several share the machine.
     supervisor = Supervisor(
         app,

@@ -19,6 +19,7 @@ from tidemill.domain.cluster import Worker, WorkerState, holder_of
 from tidemill.domain.filters import JobFilter, Sort
 from tidemill.domain.flow_states import SKIP_REASON, SKIPPED, node_label
 from tidemill.domain.job import JobRow
+from tidemill.domain.large_values import is_reference
 from tidemill.domain.limits import LimitKind, Rule, Rules, Use, opens_at, room, rule_of
 from tidemill.domain.misfits import is_misfit
 from tidemill.domain.records import Pause, PauseKind, Setting
@@ -184,7 +185,21 @@ def _explain(store: Store, job: JobRow, now: datetime) -> list[Reason]:
         limits=standings(store, job),
         switched_off=off,
     )
-    return reasons(job, around, now)
+    return [*_unfit(store, job), *reasons(job, around, now)]
+
+
+def _unfit(store: Store, job: JobRow) -> Iterator[Reason]:
+    """Yield how the arguments differ from those that workers have recorded for the task."""
+    for record in store.declared_tasks([job.task]):
+        problems = [] if is_reference(job.args) else record.problems(job.args)
+        if problems:
+            seen = "" if record.seen_at is None else f" on {at_text(record.seen_at)}"
+            yield Reason(
+                "arguments_unfit",
+                _stop(
+                    f"Its arguments do not fit task {job.task} as a worker recorded it{seen}: {'; '.join(problems)}"
+                ),
+            )
 
 
 def _ahead(store: Store, job: JobRow) -> tuple[int, bool]:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 from tests.engine.hub_kit import a_key
-from tests.stores.wire_kit import KINDS, wire_url
+from tests.stores.wire_kit import wire_url
 
 from tidemill.clock import SystemClock
 from tidemill.engine.hub.guard import HandGuard
@@ -29,6 +29,11 @@ from tidemill.testing.conformance import (
     RecordsConformance,
     UniqueConformance,
 )
+from tidemill.testing.conformance.advisory_locks import HeldLaws
+from tidemill.testing.conformance.checkpoints import CheckpointFenceLaws, CheckpointLaws
+from tidemill.testing.conformance.claims import ClaimLaws, ReportLaws, StartLaws, StepClaimLaws
+from tidemill.testing.conformance.fences import FenceLaws
+from tidemill.testing.conformance.steps import StepRecordLaws
 from tidemill.testing.conformance.tasks import TaskRecordLaws
 
 
@@ -101,16 +106,24 @@ def hubbed(pair: WirePair) -> Iterator[Store]:
         real.close()
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def pair(request: pytest.FixtureRequest) -> Iterator[WirePair]:
-    """A wire over each broker in turn."""
-    with wire_url(request.param) as url:
+def pair_over(kind: str) -> Iterator[WirePair]:
+    with wire_url(kind) as url:
         pair = WirePair(url)
         yield pair
         pair.close()
 
 
-class TestOverAWire(
+@pytest.fixture(scope="module")
+def nats_pair() -> Iterator[WirePair]:
+    yield from pair_over("nats")
+
+
+@pytest.fixture(scope="module")
+def rabbitmq_pair() -> Iterator[WirePair]:
+    yield from pair_over("rabbitmq")
+
+
+class TestOverNats(
     FlowConformance,
     UniqueConformance,
     QueriesConformance,
@@ -121,9 +134,31 @@ class TestOverAWire(
     """The parts of the contract that a hand uses."""
 
     @pytest.fixture
-    def store(self, pair: WirePair) -> Iterator[Store]:
-        with hubbed(pair) as store:
+    def store(self, nats_pair: WirePair) -> Iterator[Store]:
+        with hubbed(nats_pair) as store:
+            yield store
+
+
+class TestOverRabbitMQ(
+    ClaimLaws,
+    StartLaws,
+    ReportLaws,
+    StepClaimLaws,
+    FenceLaws,
+    HeldLaws,
+    CheckpointLaws,
+    CheckpointFenceLaws,
+    StepRecordLaws,
+    TaskRecordLaws,
+):
+    """The fenced verbs. Both wires carry the same messages, and a request over RabbitMQ takes many times as long."""
+
+    @pytest.fixture
+    def store(self, rabbitmq_pair: WirePair) -> Iterator[Store]:
+        with hubbed(rabbitmq_pair) as store:
             yield store
 
 
 del FlowConformance, UniqueConformance, QueriesConformance, RecordsConformance, LimitsConformance
+del ClaimLaws, StartLaws, ReportLaws, StepClaimLaws, FenceLaws, HeldLaws, CheckpointLaws, CheckpointFenceLaws
+del StepRecordLaws, TaskRecordLaws

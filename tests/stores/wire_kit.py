@@ -10,8 +10,6 @@ from tests.servers.rabbitmq import RabbitNode, running_rabbitmq
 from tests.servers.restartable import RestartableServer, running_nats_server
 from tests.services import go_without
 
-KINDS = ("nats", "rabbitmq")
-
 
 @contextlib.contextmanager
 def wire_url(kind: str, name: str = "tests") -> Iterator[str]:

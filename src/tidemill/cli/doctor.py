@@ -18,6 +18,7 @@ from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.doctor_isolation import look_at_isolation
 from tidemill.cli.doctor_server import look_at_server
 from tidemill.cli.doctor_sqlite import look_at_file
+from tidemill.cli.doctor_wire import look_at_wire
 from tidemill.cli.retention import archive_of, retention_line
 from tidemill.cli.screen import STYLES, age, clean, print_json, put, span, thousands
 from tidemill.client.stats.loads import crew_of, is_living, waiting_tasks
@@ -92,6 +93,7 @@ def _examined(context: CommandContext) -> Findings:
         for name, one in context.each_store(archives=True):
             checks = CHECKS if name is None or name in live else ()
             yield from (finding._replace(store=name) for finding in _store(one, checks))
+    yield from (Finding(*finding) for finding in look_at_wire())
 
 
 def _app(context: CommandContext) -> Findings:

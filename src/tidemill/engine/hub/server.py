@@ -60,7 +60,8 @@ class HubCounts(NamedTuple):
     """The work of a hub, in numbers."""
 
     requests: int
-    deals: int
+    asked: int  #: asks for jobs
+    deals: int  #: transactions that answered them
     dealt: int
     finished: int
     hungry: int
@@ -120,7 +121,12 @@ class Hub:
         """The numbers of this hub."""
         counts = self._counts
         return HubCounts(
-            counts["requests"], counts["deals"], counts["dealt"], counts["finished"], len(self._hungry)
+            counts["requests"],
+            counts["asked"],
+            counts["deals"],
+            counts["dealt"],
+            counts["finished"],
+            len(self._hungry),
         )
 
     # Requests ------------------------------------------------------------------------------------------------------------
@@ -251,6 +257,7 @@ class Hub:
             else:
                 self._hungry.remove(group, worker)
         self._counts["deals"] += 1
+        self._counts["asked"] += len(calls)
         self._counts["dealt"] += len(step.claims)
         self._counts["finished"] += sum(len(call.args["finishes"]) for call in calls)
         if filled and step.claims:  # there may be more

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from tests.interfaces.dashboard.browser import PATIENCE, Served, SiteWindows, served
+from tests.interfaces.dashboard.browser import PATIENCE, Served, SiteWindows, apart, served
 from tests.interfaces.rest.kit import declare
 
 from tidemill import App, Context, JobState
@@ -267,6 +267,33 @@ def test_a_schedule_is_run_and_paused_in_the_list_and_the_pause_is_undone(site_w
     page.get_by_role("button", name="Undo").click()
     expect(page.locator(".toast")).to_contain_text("Schedule letters is resumed.")
     assert site.app.schedules.get(made.id).enabled
+
+
+def test_a_key_is_revoked_after_a_question_in_a_dialog(site_windows: SiteWindows) -> None:
+    site = site_windows.site
+    key = site.app.keys.create("deploys", role="viewer").key
+    page = site_windows.window().open("/settings")
+    page.get_by_role("link", name="Revoke deploys").click()
+    expect(page.locator("#ask[open] h1")).to_contain_text("deploys")
+    page.locator("#ask").get_by_role("link", name="Cancel").click()
+    expect(page.locator("#ask")).to_be_hidden()
+    assert site.app.keys.get(key.id).revoked_at is None
+    page.get_by_role("link", name="Revoke deploys").click()
+    page.locator("#ask button.danger").click()
+    expect(page.locator(".toast")).to_contain_text("deploys")
+    assert site.app.keys.get(key.id).revoked_at is not None
+
+
+def test_a_flow_is_cancelled_with_a_reason(site_windows: SiteWindows) -> None:
+    site = site_windows.site
+    flow = site.app.flow("letters")
+    flow.add(site.app.bound_task("send"), to="ada")
+    run = apart(flow.start)
+    page = site_windows.window(role="operator").open(f"/flows/{run.id}")
+    page.locator("summary", has_text="Cancel the flow").click()
+    page.get_by_label(re.compile("^Reason")).fill("the edition is off")
+    page.locator("#do-cancel button").click()
+    expect(page.locator("#summary")).to_contain_text("the edition is off")
 
 
 def test_why_a_job_waits_is_found_with_the_keyboard(site_windows: SiteWindows) -> None:

@@ -189,3 +189,10 @@ def test_retention_is_shown_and_can_be_run_by_administrators(shop: House) -> Non
     assert "Latest runs" in after
     assert shop.app.archive.status().last is not None
     assert "Retention" not in words(shop.person("admin", "acme").open("/settings").partition("<main")[2])
+
+
+def test_a_threshold_is_also_shown_as_a_duration_or_a_percentage(shop: House) -> None:
+    shop.app.control.set("alerts.stuck_after", 5400)
+    page = shop.person().open("/settings")
+    assert '<strong>5,400</strong> <span class="dim">(1 h 30 min)</span>' in page
+    assert '0.1 <span class="dim">(10 %)</span>' in page

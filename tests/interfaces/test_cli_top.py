@@ -201,3 +201,14 @@ def test_a_frame_fits_its_screen_and_keeps_the_selected_row_and_the_keys(
     assert max(map(len, lines)) <= width
     assert any(line.startswith(f"job-{MOST_JOBS - 1}") for line in lines)
     assert lines[-1].startswith("↑↓ select")
+
+
+def test_the_pace_contains_jobs_that_ended_a_moment_ago(shop: Shop) -> None:
+    for _ in range(3):
+        shop.run("jobs", "enqueue", "fail", "words=no")
+    shop.run("jobs", "enqueue", "send", "to=ann")
+    shop.drain()
+    pace = shop.json("top", "--once")["pace"]
+    assert pace["failure_rate"] == 0.75
+    assert pace["per_minute"] > 0
+    assert "75% failed" in shop.run("top", "--once").stdout

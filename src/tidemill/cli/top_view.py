@@ -70,8 +70,10 @@ def read_frame(context: CommandContext, tenant: str, view: View = View.RUNNING) 
     else:
         where, sort = JobFilter(tenant, states=frozenset({JobState.RUNNING})), Sort.OLDEST
     jobs = context.store.jobs(where, sort=sort, limit=MOST_JOBS).items
-    minutes = list(StatsApi(context.client).throughput(timedelta(minutes=RECENT + 1), "1m", tenant=tenant))
-    return Frame(stats, workers, jobs, pace_of(minutes[:-1][-RECENT:]))
+    minutes = list(StatsApi(context.client).throughput(timedelta(minutes=RECENT), "1m", tenant=tenant))
+    # The running minute counts with the part that has passed, so that a change shows at once.
+    passed = (now - minutes[-1].at) / timedelta(minutes=1) if minutes else 1.0
+    return Frame(stats, workers, jobs, pace_of(minutes[-RECENT - 1 :], min(max(passed, 0.01), 1.0)))
 
 
 def document(frame: Frame) -> dict[str, object]:

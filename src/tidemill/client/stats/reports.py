@@ -188,11 +188,14 @@ class Pace(NamedTuple):
     wait_p95: float | None
 
 
-def pace_of(minutes: Sequence[ThroughputStep]) -> Pace:
-    """Return the pace over these minutes. A percentile is the mean of the minutes', weighted by their jobs."""
+def pace_of(minutes: Sequence[ThroughputStep], last: float = 1.0) -> Pace:
+    """Return the pace over these minutes, of the last of which only a part has passed.
+
+    A percentile is the mean of the minutes', weighted by their jobs.
+    """
     judged = sum(minute.completed + minute.failed for minute in minutes)
     return Pace(
-        sum(minute.total for minute in minutes) / len(minutes) if minutes else None,
+        sum(minute.total for minute in minutes) / (len(minutes) - 1 + last) if minutes else None,
         sum(minute.failed for minute in minutes) / judged if judged else None,
         _weighted([(minute.duration_p95, minute.total) for minute in minutes]),
         _weighted([(minute.lag_p95, minute.total) for minute in minutes]),

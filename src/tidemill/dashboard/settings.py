@@ -54,6 +54,7 @@ _ALERTS = {
     "flow_stalled": "seconds a flow with a pending job may make no progress",
     "cascade_age": "seconds within which a job that can no longer start must be skipped",
     "signal_age": "seconds within which a job must take a signal",
+    "unknown_task": "seconds a job of a task that no worker knows may wait",
 }
 
 _KEPT = {

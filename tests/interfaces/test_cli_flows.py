@@ -66,7 +66,7 @@ def test_flows_are_listed_with_their_status(shop: Shop) -> None:
     assert "running" in table
 
 
-def test_an_empty_list_says_so(shop: Shop) -> None:
+def test_an_empty_list_prints_a_message(shop: Shop) -> None:
     for group in ("flows", "batches"):
         done = shop.run(group, "list")
         assert done.exit_code == 0

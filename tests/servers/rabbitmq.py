@@ -54,7 +54,7 @@ class RabbitNode:
             # One scheduler that sleeps when it has nothing to do.
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1 +sbwt none -kernel inet_dist_use_interface {127,0,0,1}",
         }
-        # Erlang would start this program as a daemon, which nobody stops.
+        # Erlang would start this program as a daemon, and the tests could not stop it.
         self._names = self._launcher.start(
             ["epmd", "-port", str(epmd), "-address", "127.0.0.1"], home / "epmd.log", env=self._environment
         )

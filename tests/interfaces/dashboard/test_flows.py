@@ -47,7 +47,7 @@ def tasks(shop: House) -> Tasks:
     return Tasks(shop)
 
 
-def test_without_flows_the_pages_say_so(shop: House) -> None:
+def test_without_flows_the_pages_are_empty(shop: House) -> None:
     person = shop.person("viewer")
     assert "There are no flows." in person.open("/flows")
     assert "There are no batches." in person.open("/batches")

@@ -414,7 +414,7 @@ def test_a_view_is_saved_by_name_and_removed(shop: House) -> None:
     assert ">Arguments</th>" not in page
 
 
-def test_the_panel_shows_one_job_beside_the_list(shop: House) -> None:
+def test_the_panel_shows_one_job_next_to_the_list(shop: House) -> None:
     (job,) = put(shop.app, args={"to": "ada"})
     page = shop.person("operator", "acme").open(f"/jobs?job={job.id}")
     panel = page[page.index('<aside id="panel"') :]

@@ -1,24 +1,19 @@
 """A private Redis server for the peers that need one, and its databases.
 
 The server program comes from the machine (``redis-server`` or ``valkey-server``) and runs with default settings in a folder that is
-removed afterwards. A few lines of its protocol are implemented here: Tidemill itself needs no Redis client.
+removed afterwards. A few lines of its protocol are implemented here, so that the figures include no client library.
 """
 
 from __future__ import annotations
 
 import contextlib
-import shutil
-import signal
 import socket
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 from bench.engine_storage import Storage
-from tests.servers.processes import Launcher, ProcessGuard, ServiceMissing, end, free_port, listening
+from tests.servers.restartable import running_redis_server
 
-PROGRAMS = ("redis-server", "valkey-server")
 DATABASES = 64
 _PATIENCE = 60.0
 
@@ -133,31 +128,8 @@ class Keys(Storage):
         self._link = None
 
 
-def find_program() -> str:
-    """Return the server program, or raise ``ServiceMissing``."""
-    for name in PROGRAMS:
-        if program := shutil.which(name):
-            return program
-    raise ServiceMissing(f"{' or '.join(PROGRAMS)} was not found; on Debian, run: apt install redis-server")
-
-
 @contextlib.contextmanager
 def running_redis() -> Iterator[str]:
     """Run a private server for a ``with`` block; yield its URL."""
-    program, launcher = find_program(), Launcher()
-    home = Path(tempfile.mkdtemp(prefix="tm-redis-"))
-    launcher.give(home)
-    port, pid_file, log = free_port(), home / "pid", home / "log"
-    settings = {"bind": "127.0.0.1", "port": str(port), "dir": str(home), "databases": str(DATABASES)}
-    settings["pidfile"] = str(pid_file)
-    words = [word for name, value in settings.items() for word in (f"--{name}", value)]
-    process = launcher.start([program, *words], log)
-    guard = ProcessGuard(Path(program).name, pid_file, [home])
-    try:
-        if not listening(port, process, _PATIENCE):
-            raise ServiceMissing(f"Redis did not start: {log.read_text(errors='replace').strip()[-300:]}")
-        yield f"redis://127.0.0.1:{port}"
-    finally:
-        end(process, signal.SIGTERM)
-        guard.release()
-        shutil.rmtree(home, ignore_errors=True)
+    with running_redis_server(DATABASES) as server:
+        yield server.url

@@ -226,7 +226,7 @@ def standby_url(url: str) -> str:
     >>> standby_url("postgresql://one,two/jobs?durability=standby")
     'postgresql://one,two/jobs?durability=standby&pool=5&notify=0&target_session_attrs=prefer-standby'
     """
-    given = parse_qsl(urlsplit(url).query)
+    given = [(name, value) for name, value in parse_qsl(urlsplit(url).query) if name != "wake"]
     more = {"pool": "5", "notify": "0", "target_session_attrs": "prefer-standby"}
     query = urlencode({**dict(given), **more})
     return f"{url.partition('?')[0]}?{query}"

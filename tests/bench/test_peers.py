@@ -16,9 +16,10 @@ import pytest
 from bench.peers import chart, figures, install, page, record
 from bench.peers.__main__ import DOCS, NOTES, RAW
 from bench.peers.listing import ENVIRONMENTS, OURS, PEERS, USUAL, Peer, Promise
-from bench.peers.redis import Keys, Link, RedisError, RedisServer, find_program, running_redis
+from bench.peers.redis import Keys, Link, RedisError, RedisServer, running_redis
 from bench.peers.sides import PROGRAMS, command
 from tests.servers.processes import ServiceMissing
+from tests.servers.restartable import find_redis
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -283,7 +284,7 @@ def test_the_stored_page_matches_its_figures_and_notes() -> None:
 def test_the_error_without_redis_includes_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _name: None)
     with pytest.raises(ServiceMissing, match="apt install redis-server"):
-        find_program()
+        find_redis()
 
 
 @pytest.mark.skipif(

@@ -26,11 +26,11 @@ from tidemill.engine.duties.tick import TickDuty
 from tidemill.engine.listener import WakeupListener
 from tidemill.engine.loop_listener import Watched
 from tidemill.engine.node import own_queue
-from tidemill.engine.relay import RelayedListener, WakeupRelay
 from tidemill.engine.summons import Summons
 from tidemill.engine.worker_settings import TRUSTED
 from tidemill.ids import new_id
 from tidemill.stores.memory import MemoryStore
+from tidemill.stores.wakeup_relay import RelayedListener, WakeupRelay
 
 FLEET = 200
 TICK = frozenset({"tick", f"fleet:{FLEET}", "fleet:20:mail"})

@@ -14,6 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 IMPORTED_AS = {
+    "nats_py": "nats",
     "httptools": "uvicorn.protocols.http.httptools_impl",
     "nats_py": "nats",
     "opentelemetry_api": "opentelemetry.trace",

@@ -177,15 +177,23 @@ def _clock(context: CommandContext) -> Findings:
 def _wake_ups(context: CommandContext) -> Findings:
     if not context.store.url.startswith(("postgres", "sqlite")):
         return
+    bus = context.store.bus()
+    if bus is not None and bus.error is not None:
+        text = f"{bus.url} does not answer: {bus.error}; until it does, workers poll, so jobs start later"
+        yield Finding("warn", "wake-ups", text)
+        return
     topic = f"doctor:{uuid.uuid4().hex[:8]}"
     listener = context.store.listen()
     try:
+        if bus is not None:
+            listener.wait(ECHO)  # until it is subscribed
         began = context.client.clock.monotonic()
         context.store.notify([topic])
         while (left := began + ECHO - context.client.clock.monotonic()) > 0:
             if topic in listener.wait(left):
                 took = timedelta(seconds=context.client.clock.monotonic() - began)
-                yield Finding("ok", "wake-ups", f"received after {span(took)}")
+                through = "" if bus is None else f" through {bus.server} at {bus.url}"
+                yield Finding("ok", "wake-ups", f"received after {span(took)}{through}")
                 return
     finally:
         listener.close()

@@ -12,6 +12,7 @@ from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import read_instant
 from tidemill.cli.screen import Column, age, heading, print_json, print_lines, print_table, span, thousands
 from tidemill.client.documents import current_duties, lease_document
+from tidemill.client.lease_list import leases_and_locks
 from tidemill.domain.cluster import Lease, Worker, holder_of
 from tidemill.errors import LeaseNotFound
 
@@ -26,7 +27,7 @@ def leases() -> None:
 def list_leases(context: CommandContext) -> None:
     """List leases with their holders and duties."""
     now = context.now()
-    leases, workers = context.store.leases(), context.store.workers()
+    leases, workers = leases_and_locks(context.store), context.store.workers()
     if context.as_json:
         print_json([lease_document(lease, now, workers) for lease in leases])
         return
@@ -102,14 +103,15 @@ def release(context: CommandContext, name: str) -> None:
 
     The holder notices with its next heartbeat.
     """
-    held = next((lease for lease in context.store.leases() if lease.name == name), None)
+    held = next((lease for lease in leases_and_locks(context.store) if lease.name == name), None)
     if held is None:
         raise LeaseNotFound(f"there is no lease {name!r}; see tidemill leases list", name=name)
     if held.holder is None:
         text, released = f"lease {name} was free already", False
     else:
         released = context.control.release(name)
-        text = f"lease {name} is free; its term was {held.term}"
+        term = f"; its term was {held.term}" if held.term else ""
+        text = f"lease {name} is free{term}"
     if context.as_json:
         print_json({"name": name, "released": released, "term": held.term})
     else:

@@ -10,11 +10,12 @@ from uuid import UUID
 
 from tidemill.client._base import StoreApi, async_twin
 from tidemill.client.access import note, plain, who
+from tidemill.client.lease_list import leases_and_locks
 from tidemill.client.limits import Limits, waiting_lanes
 from tidemill.client.stats.api import StatsApi
 from tidemill.client.stats.loads import is_living
 from tidemill.domain.bounds import check_attempts, check_name, check_text, data_flaw
-from tidemill.domain.cluster import Worker, holder_of
+from tidemill.domain.cluster import Coordination, Lease, Worker, holder_of
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.limits import Rule
 from tidemill.domain.masks import HIDDEN, looks_secret, masked
@@ -255,25 +256,39 @@ class Control(StoreApi):
 
     def release(self, lease: str) -> bool:
         """Release a lease from its holder, so that another process can acquire it; return False if it was not held."""
-        held = next((row for row in self._store.leases() if row.name == lease), None)
+        held = next((row for row in leases_and_locks(self._store) if row.name == lease), None)
         if held is None:
             raise LeaseNotFound(f"there is no lease {lease!r}; see tidemill leases list", name=lease)
         if held.holder is None:
             return False
+        if held.kind == Coordination.REDIS:
+            return self._drop_lock(held)
         with self._store.transaction():
             if not self._store.release(lease, held.holder, held.term):
                 raise LeaseLost(
                     f"lease {lease} has changed hands; check its holder and try again", name=lease
                 )
-            holder = holder_of(held, self._store.workers())
-            before = {
-                "holder": str(held.holder),
-                "holder_name": None if holder is None else holder.name,
-                "term": held.term,
-            }
-            self._note("lease.released", f"lease:{lease}", ALL_TENANTS, before, None)
+            self._note_release(held)
         self._tell([lease, "change"])
         return True
+
+    def _drop_lock(self, lock: Lease) -> bool:
+        """Take a lock of the lock server from its owner. The audit entry comes first, because the two cannot commit together."""
+        server = self._store.locks()
+        assert server is not None
+        self._note_release(lock)
+        dropped = server.drop(lock.name)
+        self._tell(["schedules", "change"])
+        return dropped
+
+    def _note_release(self, held: Lease) -> None:
+        holder = holder_of(held, self._store.workers())
+        before = {
+            "holder": str(held.holder),
+            "holder_name": None if holder is None else holder.name,
+            "term": held.term,
+        }
+        self._note("lease.released", f"lease:{held.name}", ALL_TENANTS, before, None)
 
     def _note(
         self,

@@ -291,7 +291,7 @@ def lease_document(lease: Lease, now: datetime, workers: Iterable[Worker]) -> di
         "term": lease.term,
         "held": lease.held(now),
         "health": lease.health(now),
-        "coordination": lease.unused_by or "lease",
+        "coordination": lease.unused_by or lease.kind,
         "acquired_at": instant(lease.acquired_at),
         "beat_at": instant(lease.beat_at),
         "expires_at": instant(lease.expires_at),

@@ -15,6 +15,7 @@ from tidemill.client.jobs.api import Origin, origin, resolve
 from tidemill.client.jobs.handle import Job
 from tidemill.client.jobs.streams import StreamSource
 from tidemill.client.jobs.why import Reason, explain
+from tidemill.client.lease_list import leases_and_locks
 from tidemill.client.limits import waiting_lanes
 from tidemill.client.stats import loads
 from tidemill.client.stats.loads import (
@@ -208,7 +209,8 @@ class Inspection(StoreApi):
         return self._store.workers()
 
     def leases(self) -> list[Lease]:
-        return self._store.leases()
+        """Return the leases of the store, and the locks in its lock server."""
+        return leases_and_locks(self._store)
 
     def holders(self, *, tenant: str) -> list[Holder]:
         """Count the jobs that each worker holds."""

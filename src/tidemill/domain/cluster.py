@@ -23,7 +23,11 @@ class Coordination(StrEnum):
     EVERYONE = "everyone"  #: each worker
     ADVISORY = "advisory"  #: the holder of a lock of the database or the machine
     STEAL = "steal"  #: all workers, in small batches that skip locked rows
+    REDIS = "redis"  #: all workers, in small batches; a lock in Redis for each schedule while it fires
 
+
+SPREAD = frozenset({Coordination.STEAL, Coordination.REDIS})
+"""The modes in which workers share the duties by small batches."""
 
 LED = frozenset({Coordination.LEASE, Coordination.ADVISORY})
 """The modes with one leader at a time."""
@@ -112,6 +116,7 @@ class Lease:
     beat_at: datetime | None = None
     expires_at: datetime | None = None
     metadata: Mapping[str, object] = field(default_factory=dict)
+    kind: str = "lease"  #: "redis" for a lock in Redis, which has no term
 
     def held(self, now: datetime) -> bool:
         """Whether a process holds it at this time."""

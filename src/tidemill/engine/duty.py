@@ -16,16 +16,16 @@ from typing import NamedTuple
 from uuid import UUID
 
 from tidemill.clock import Clock
-from tidemill.domain.cluster import LEASE_BEAT, LEASE_EXPIRY, Coordination
+from tidemill.domain.cluster import LEASE_BEAT, LEASE_EXPIRY, SPREAD, Coordination
 from tidemill.domain.payload import clip
 from tidemill.engine.leadership import NAME, ByLease, ByLock, Everyone, Leadership, UnusedLease
 from tidemill.engine.listener import WakeupListener
 from tidemill.errors import StoreError
 from tidemill.stores.base import Store
+from tidemill.stores.wakeup_messages import CHANGE
 
 _log = logging.getLogger("tidemill.engine")
 
-CHANGE = "change"
 # Seconds before a duty runs again that found nothing although something should have been due.
 _SHORTEST = 0.02
 # Minimum seconds between two runs of a duty, however often it is woken.
@@ -180,7 +180,7 @@ class Duties:
                 self._lead = Everyone(unused)
         now = clock.monotonic()
         # Processes that compete for the same work start at different times.
-        offset = random.random() if coordination is Coordination.STEAL else 0.0
+        offset = random.random() if coordination in SPREAD else 0.0
         self._slots = [_Slot(duty, now + offset * duty.every.total_seconds()) for duty in duties]
         # Only one duty runs at a time, even while another thread calls run_once.
         self._one = threading.Lock()

@@ -31,7 +31,14 @@ from tidemill.domain.releases import CONFIRM
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.engine.app_lookup import refuse_while_importing
 from tidemill.engine.completion import Connections
-from tidemill.engine.duties import LocalFireHooks, Reclaim, batch_of, duties_here, usual_duties
+from tidemill.engine.duties import (
+    LocalFireHooks,
+    Reclaim,
+    batch_of,
+    duties_here,
+    schedule_locks,
+    usual_duties,
+)
 from tidemill.engine.duties.removal import MEMORY_RETENTION
 from tidemill.engine.duties.settle import Settle
 from tidemill.engine.duty import Done, Duties, Duty
@@ -186,6 +193,7 @@ class EmbeddedWorker:
                 task_data_of=self._task_data_of,
                 fire_hooks=LocalFireHooks(self._hooks, self._events),
                 led=coordination in LED,
+                locks=schedule_locks(self._store, self._clock, coordination),
             ),
             coordination=coordination,
             lease_beat=settings.lease_beat,

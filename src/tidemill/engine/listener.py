@@ -12,14 +12,12 @@ from collections.abc import Callable
 from tidemill.clock import Clock
 from tidemill.errors import StoreError
 from tidemill.stores.base import Listener, Store
+from tidemill.stores.wakeup_messages import DISCONNECTED, RECONNECTED
 
 _log = logging.getLogger("tidemill.engine")
 
 TICK = "tick"
 """The topic that the leader notifies every few seconds, so that other workers know that the duties run."""
-
-RECONNECTED = "reconnected"
-"""The topic that a listener reports, with ``change``, after its connection to the store broke and was replaced."""
 
 Heard = Callable[[frozenset[str]], None]
 
@@ -87,6 +85,8 @@ class WakeupListener:
         if self._closed.is_set():
             return
         now = self._clock.monotonic()
+        if DISCONNECTED in topics:
+            self._heard.clear()  # no tick follows, so nobody may rely on the last one
         for topic in topics:
             self._heard[topic] = now
         for subscriber in self._subscribers:

@@ -10,6 +10,7 @@ from tidemill.domain.calls import UNKNOWN, is_called, read_calls, read_fleet
 from tidemill.engine.listener import TICK
 from tidemill.engine.node import concerns, own_queues
 from tidemill.engine.worker_settings import TRUSTED
+from tidemill.stores.wakeup_messages import DISCONNECTED
 
 
 class Summons:
@@ -25,7 +26,9 @@ class Summons:
 
     def answers(self, topics: frozenset[str]) -> bool:
         """Whether the worker should look for jobs after these wake-ups."""
-        if TICK in topics:
+        if DISCONNECTED in topics:
+            self._ticked_at = float("-inf")
+        elif TICK in topics:
             self._fleet, self._ticked_at = read_fleet(topics), self._clock.monotonic()
         ready = [topic for topic in topics if concerns(topic, self._queues, self._node, self._worker)]
         if not ready:

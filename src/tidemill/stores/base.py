@@ -89,6 +89,7 @@ from tidemill.stores.flows import (
 )
 from tidemill.stores.job_events import AlertStore, JobEventStore
 from tidemill.stores.limits import LimitRuleStore, LimitStore
+from tidemill.stores.lock_server import LockingStore
 from tidemill.stores.occurrences import OccurrenceStore
 from tidemill.stores.schedules import DefinitionStore, FireStore, ReleaseStore, ScheduleStore
 from tidemill.stores.seals import SealStore
@@ -503,6 +504,7 @@ class Store(
     OccurrenceStore,
     SealStore,
     ServerStore,
+    LockingStore,
     SchemaStore,
 ):
     """A job store."""

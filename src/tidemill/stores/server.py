@@ -39,9 +39,21 @@ _SURVIVES = {
 }
 
 
+class BusStatus(NamedTuple):
+    """The server that carries a store's wake-ups instead of the database."""
+
+    url: str  #: without a password
+    server: str | None  #: its kind and version, once it has answered
+    error: str | None  #: why it does not answer; None if it does
+
+
 class ServerStore(ABC):
-    """The server behind a store."""
+    """The servers behind a store."""
 
     @abstractmethod
     def server(self) -> ServerStatus | None:
         """The server's state. None where the database runs in this process, as in memory and with SQLite. Read only."""
+
+    def bus(self) -> BusStatus | None:
+        """The server that ``wake`` in the store's URL names, after a moment of waiting for it; None without one. Read only."""
+        return None

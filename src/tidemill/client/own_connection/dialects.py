@@ -1,7 +1,8 @@
 """Enqueueing on a user's connection in both dialects, with the store's own statements.
 
 PostgreSQL: the wake-up is sent in the same transaction. PostgreSQL delivers it at the commit, merges equal ones, and
-drops it on a rollback. ``?notify=0`` in the store's URL disables it.
+drops it on a rollback. ``?notify=0`` in the store's URL disables it. With ``?wake=`` the wake-up is sent a moment later, because
+the bus does not see the commit.
 
 SQLite: the statements use temporary tables, which belong to the user's connection alone and never reach the file. A
 savepoint ensures that a failed enqueue leaves nothing in the user's transaction. Wake-ups cannot be sent: before the
@@ -152,7 +153,9 @@ def converse_postgres(
     yield from work.before("postgres")
     answer, notified = yield from _all_or_none(work, rehearsed(work, now, run, store.subscriptions))
     topics = work.topics(answer) | notified
-    if topics and settings.notify:
+    if topics and settings.wake is not None:
+        yield StoreCall(partial(store.notify_later, topics))
+    elif topics and settings.notify:
         yield from _wake(book, f"{settings.schema}_wake", topics)
     return answer
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from random import Random
 
 from tidemill.clock import Clock
-from tidemill.domain.cluster import Coordination
+from tidemill.domain.cluster import SPREAD, Coordination
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.engine.duties.blobs import SweepBlobs
 from tidemill.engine.duties.cascade import CascadeDuty
@@ -24,6 +24,7 @@ from tidemill.engine.duties.receivers import WakeReceivers
 from tidemill.engine.duties.reclaim import Reclaim
 from tidemill.engine.duties.recount import RecountJoins
 from tidemill.engine.duties.removal import DropEnded
+from tidemill.engine.duties.schedule_locks import ScheduleLocks, schedule_locks
 from tidemill.engine.duties.settle import PolicyOf
 from tidemill.engine.duties.sweep import Sweep
 from tidemill.engine.duties.tick import TickDuty
@@ -54,6 +55,7 @@ __all__ = [
     "WakeReceivers",
     "batch_of",
     "duties_here",
+    "schedule_locks",
     "usual_duties",
 ]
 
@@ -64,8 +66,8 @@ REST = timedelta(seconds=30)
 
 
 def batch_of(coordination: Coordination) -> int:
-    """The maximum batch of one run of a duty; smaller if all workers run the duties concurrently."""
-    return _SMALL_BATCH if coordination is Coordination.STEAL else _BATCH
+    """The maximum batch of one run of a duty; smaller if workers share the duties."""
+    return _SMALL_BATCH if coordination in SPREAD else _BATCH
 
 
 def usual_duties(
@@ -80,19 +82,22 @@ def usual_duties(
     task_data_of: TaskDataOf = no_task_data,
     fire_hooks: FireHooks = NO_FIRE_HOOKS,
     led: bool = False,
+    locks: ScheduleLocks | None = None,
 ) -> list[Duty]:
     """The duties that every worker offers to run.
 
     ``reclaim`` is an instance that other code calls as well. ``retention`` is for stores without an archive.
     ``task_data_of`` returns the options of tasks whose schedules are fired. ``fire_hooks`` has the hooks and events for
-    their jobs. ``led`` means that one process at a time runs them, so that it can announce the size of the fleet.
+    their jobs. ``locks`` are those of schedules while they fire. ``led`` means that one process at a time runs them, so that it can announce the size of the fleet.
     """
     waiting = Wake(store, clock)
     tick = TickDuty(clock, workers_of=store.workers if led else None)
     duties = [
         Promote(store, batch=batch, tick=tick, random=random).duty(),
         (reclaim or Reclaim(store, clock, policy_of, random, batch=batch)).duty(),
-        FireDuty(store, clock, task_data_of, fire_hooks, batch=batch, on_waiting=waiting.knows).duty(),
+        FireDuty(
+            store, clock, task_data_of, fire_hooks, batch=batch, on_waiting=waiting.knows, locks=locks
+        ).duty(),
         ReactDuty(store, clock, task_data_of, fire_hooks, on_waiting=waiting.knows).duty(),
         waiting.duty(),
         WakeReceivers(store, clock, batch=batch).duty(),

@@ -21,6 +21,7 @@ from tidemill.domain.job_requests import TaskData
 from tidemill.domain.schedule_fires import LEAP, OVERLAP, FirePlan, plan, revised, rewound, room_of
 from tidemill.domain.schedules import ActiveJob, Definition, Due, ScheduleRow, Scope
 from tidemill.domain.states import HELD, LIVE, JobState
+from tidemill.engine.duties.schedule_locks import ScheduleLocks
 from tidemill.engine.duties.settle import wake
 from tidemill.engine.duty import Done, Duty
 from tidemill.engine.fire_hooks import NO_FIRE_HOOKS, FireHooks, error_text
@@ -39,6 +40,9 @@ _SELDOM, _SOON = 3600.0, 1.0  # seconds between two purges of old fires, and whi
 _JOBS = 1_000  # maximum jobs per statement
 _ASK = 20.0  # seconds between two readings of the store's clock while nothing is due
 _AWAY = 60.0  # seconds without a call: another leader may have fired with a clock that leapt
+
+_LOOK = 1.0  # seconds until the next look at schedules that other processes have locked
+_LOCKED = 5_000  # maximum locked schedules to look behind
 
 TaskDataOf = Callable[[str], TaskData | None]
 """Returns a task's options as plain data; None for a task that is unknown here."""
@@ -247,9 +251,11 @@ class FireDuty(Firing):
         batch: int = BATCH,
         pinned: bool = False,
         on_waiting: Callable[[Collection[NewJob]], None] | None = None,
+        locks: ScheduleLocks | None = None,
     ) -> None:
         super().__init__(store, clock, task_data_of, fire_hooks, pinned=pinned)
-        self._batch, self._on_waiting = batch, on_waiting
+        self._batch, self._on_waiting, self._locks = batch, on_waiting, locks
+        self._locked = 0  # due schedules that other processes had locked
         self._unrevised: list[ScheduleRow] | None = None
         self._purge_at = self._asked_at = self._called_at = float("-inf")
         self._ahead: float | None = None  # how far the store's clock was ahead of our monotonic one
@@ -264,9 +270,21 @@ class FireDuty(Firing):
         self._watch_clock()
         if self._unrevised is None or self._unrevised:
             self._revise()
-        due = self._store.due(self._batch, now=self.pin)
+        # Schedules that stay locked must not hide those behind them.
+        due = self._store.due(self._batch + self._locked, now=self.pin)
         if not due.schedules:
+            self._locked = 0
             return Done(0, due.next_fire_at, more=bool(self._unrevised))
+        if self._locks is None:
+            return self._fire_due(due, 0)
+        mine = self._locks.take(due.schedules)
+        self._locked = min(len(due.schedules) - len(mine), _LOCKED)
+        try:
+            return self._fire_due(due._replace(schedules=mine), self._locked)
+        finally:
+            self._locks.release()
+
+    def _fire_due(self, due: Due, locked: int) -> Done:
         plans = self._plans(due, self._read_clock())
         written, lost = self.write(plans)
         if self._on_waiting is not None:
@@ -274,6 +292,8 @@ class FireDuty(Firing):
         ahead = [due.next_fire_at, *(plan.advance.next_fire_at for plan in written)]
         if lost:
             ahead.append(self._clock.now())  # the process that was faster may have left work
+        if locked:
+            ahead.append(self._clock.now() + timedelta(seconds=_LOOK))
         fires = sum(len(plan.fires) for plan in written)
         return Done(
             fires,

@@ -36,7 +36,6 @@ from tidemill.engine.listener import WakeupListener
 from tidemill.engine.log_capture import scrub_output
 from tidemill.engine.log_formats import LogOutput, add_log_arguments, write_output
 from tidemill.engine.node import release_here
-from tidemill.engine.relay import RelayedListener
 from tidemill.engine.runner.code_check import EVERY, CodeCheck
 from tidemill.engine.runner.hook_server import HookServer
 from tidemill.engine.runner.runner import Runner
@@ -45,6 +44,7 @@ from tidemill.engine.supervisor.reloader import source_files
 from tidemill.engine.supervisor.terminal import refuse_halts
 from tidemill.engine.worker_settings import fitted, read_settings
 from tidemill.errors import StoreBusy, StoreError, StoreUnavailable, TidemillError
+from tidemill.stores.wakeup_relay import RelayedListener
 from tidemill.tasks.registry import Registry
 
 _log = logging.getLogger("tidemill.worker")

@@ -30,7 +30,7 @@ from tidemill.engine.executors.local import ENDLESS, Executor, LoopExecutor, Thr
 from tidemill.engine.executors.process_queue import ProcessQueue
 from tidemill.engine.job_log import failure_entry, log_ends, log_starts
 from tidemill.engine.lifespan import Lifetime, LoopLifetime
-from tidemill.engine.listener import RECONNECTED, TICK, WakeupListener
+from tidemill.engine.listener import TICK, WakeupListener
 from tidemill.engine.log_capture import begin_capture, end_capture
 from tidemill.engine.log_records import stamp_records
 from tidemill.engine.node import machine_name
@@ -49,6 +49,7 @@ from tidemill.engine.runtime_settings import RuntimeSettings
 from tidemill.engine.summons import Summons
 from tidemill.engine.worker_settings import SELDOM, TRUSTED, WorkerSettings
 from tidemill.stores.base import Store
+from tidemill.stores.wakeup_messages import RECONNECTED
 from tidemill.tasks.events import Events
 from tidemill.tasks.hooks import NO_HOOKS, Hooks
 from tidemill.tasks.registry import Registry

@@ -27,20 +27,27 @@ from tidemill.domain.job_requests import TaskData
 from tidemill.domain.outcome import STOPPING, Released
 from tidemill.domain.retry import policy_from_data
 from tidemill.domain.runner_health import verdicts
-from tidemill.engine.duties import Reclaim, TaskDataOf, batch_of, duties_here, usual_duties
+from tidemill.engine.duties import (
+    Reclaim,
+    TaskDataOf,
+    batch_of,
+    duties_here,
+    schedule_locks,
+    usual_duties,
+)
 from tidemill.engine.duties.settle import Settle
 from tidemill.engine.duty import Duties
 from tidemill.engine.fire_hooks import FireHooks
 from tidemill.engine.heartbeat import HeartbeatThread
 from tidemill.engine.listener import WakeupListener
 from tidemill.engine.node import machine_name, process_name
-from tidemill.engine.relay import WakeupRelay
 from tidemill.engine.supervisor.runner_hooks import RunnerHooks
 from tidemill.engine.worker_settings import WorkerSettings, fitted
 from tidemill.errors import BadSettings, StoreBusy, StoreError, StoreUnavailable, TidemillError
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
+from tidemill.stores.wakeup_relay import WakeupRelay
 
 _log = logging.getLogger("tidemill.worker")
 
@@ -396,6 +403,7 @@ class _Parts:
                 task_data_of=task_data_of,
                 fire_hooks=fire_hooks,
                 led=coordination in LED,
+                locks=schedule_locks(store, clock, coordination),
             ),
             coordination=coordination,
             lease_beat=settings.lease_beat,

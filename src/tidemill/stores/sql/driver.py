@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tidemill.stores.base import Listener, Lock, SchemaStatus
-from tidemill.stores.server import ServerStatus
+from tidemill.stores.lock_server import LockServer
+from tidemill.stores.server import BusStatus, ServerStatus
 
 Row = tuple[Any, ...]
 Takes = Mapping[str, object]
@@ -119,6 +120,18 @@ class Driver(Protocol):
 
     def server(self) -> ServerStatus | None:
         """The state of the server; None without one."""
+        ...
+
+    def locks(self) -> LockServer | None:
+        """The lock server beside the database."""
+        ...
+
+    def bus(self) -> BusStatus | None:
+        """The server that carries the wake-ups; None if the database does."""
+        ...
+
+    def notify_later(self, topics: Iterable[str]) -> None:
+        """Wake listeners a moment later, for a transaction whose commit this store does not see."""
         ...
 
     def rest(self) -> None:

@@ -8,7 +8,8 @@ from datetime import datetime
 
 from tidemill.errors import StoreCorrupt
 from tidemill.stores.base import Listener, SchemaStatus, Store
-from tidemill.stores.server import ServerStatus
+from tidemill.stores.lock_server import LockServer
+from tidemill.stores.server import BusStatus, ServerStatus
 from tidemill.stores.sql.archive import SqlArchive
 from tidemill.stores.sql.archive_control import SqlArchiveControl
 from tidemill.stores.sql.archive_files import SqlArchiveFiles
@@ -99,6 +100,10 @@ class SqlStore(
     def notify(self, topics: Iterable[str]) -> None:
         self._db.notify(topics)
 
+    def notify_later(self, topics: Iterable[str]) -> None:
+        """Wake listeners a moment later, for a transaction whose commit this store does not see."""
+        self._db.notify_later(topics)
+
     def listen(self) -> Listener:
         return self._db.listen()
 
@@ -122,6 +127,12 @@ class SqlStore(
 
     def server(self) -> ServerStatus | None:
         return self._db.server()
+
+    def locks(self) -> LockServer | None:
+        return self._db.locks()
+
+    def bus(self) -> BusStatus | None:
+        return self._db.bus()
 
     def rest(self) -> None:
         self._db.rest()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,8 +17,10 @@ import psycopg
 
 from tidemill.errors import BadSettings, StoreBusy, StoreUnavailable
 from tidemill.stores.base import Listener, Lock, SchemaStatus
+from tidemill.stores.bus.address import open_bus, redis_url, without_password
 from tidemill.stores.coalescer import Coalescer
-from tidemill.stores.server import ServerStatus
+from tidemill.stores.lock_server import LockServer
+from tidemill.stores.server import BusStatus, ServerStatus
 from tidemill.stores.sql import migrations
 from tidemill.stores.sql.driver import Items, QueryCall, Row, T, Takes, Turns, run_one_by_one
 from tidemill.stores.sql.postgres import advisory_locks, schema
@@ -57,6 +60,9 @@ class PostgresDriver:
         self._local = threading.local()
         self._opening = threading.Lock()
         self._coalescer = Coalescer(self._send)
+        wake = self._settings.wake
+        self._bus = None if wake is None else open_bus(wake, self._bus_channel)
+        self._locks: LockServer | None = None
         self._listeners: set[PostgresListener | DeafListener] = set()
         self._holds: set[advisory_locks.AdvisoryLock] = set()
 
@@ -343,14 +349,47 @@ class PostgresDriver:
     def carried(self, topic: str, call: str) -> dict[str, str]:
         """Parameters for a statement that sends this wake-up itself; empty if another way is better."""
         self._restart_after_fork()
-        if not self._settings.notify or getattr(self._local, "connection", None) is not None:
+        if not self._settings.notify or self._bus is not None:
+            return {}
+        if getattr(self._local, "connection", None) is not None:
             return {}
         if not self._coalescer.carry(topic):
             return {}
         # Two topics always fit into one message, so every enqueue can do without ``payloads``.
         return {"channel": self._channel, "payload": json.dumps([topic, call])}
 
+    def notify_later(self, topics: Iterable[str]) -> None:
+        self._restart_after_fork()
+        if self._bus is not None:
+            self._bus.send_later(topics)
+
+    def _bus_channel(self) -> str:
+        return f"tidemill.{self.run('installation')[0][0]}.wake"
+
+    def locks(self) -> LockServer | None:
+        self._restart_after_fork()
+        url = self._settings.locks
+        if url is None:
+            return None
+        with self._opening:
+            if self._locks is None:
+                from tidemill.stores.redis_locks import RedisLocks
+
+                owner = f"{socket.gethostname()}-{os.getpid()}"
+                self._locks = RedisLocks(redis_url(url), without_password(url), self._lock_prefix, owner)
+        return self._locks
+
+    def _lock_prefix(self) -> str:
+        return f"tidemill:{self.run('installation')[0][0]}:"
+
+    def bus(self) -> BusStatus | None:
+        self._restart_after_fork()
+        return None if self._bus is None else self._bus.status()
+
     def _send(self, topics: frozenset[str]) -> None:
+        if self._bus is not None:
+            self._bus.send(topics)
+            return
         for payload in payloads(topics):
             self.run("wake", {"channel": self._channel, "payload": payload})
 
@@ -358,6 +397,8 @@ class PostgresDriver:
         self._restart_after_fork()
         self._ensure()
         self._pool.check()
+        if self._bus is not None:
+            return self._bus.listen()
         listener: PostgresListener | DeafListener
         if self._pooled or not self._settings.notify:
             listener = DeafListener(self._listeners.discard)
@@ -423,6 +464,10 @@ class PostgresDriver:
         self._coalescer.close()
         for listener in list(self._listeners):
             listener.close()
+        if self._bus is not None:
+            self._bus.close()
+        if self._locks is not None:
+            self._locks.close()
         self._pool.close()
         self._reserve.close()
         for hold in list(self._holds):

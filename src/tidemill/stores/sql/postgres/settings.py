@@ -10,6 +10,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from tidemill.errors import BadSettings
+from tidemill.stores.bus.address import NATS, REDIS, check_server_url, is_redis, without_password
 
 _HOST = r"(?:\[[^\]]*\]|[^@:\[\],]*)(?::\d*)?"
 _HOSTS = re.compile(f"^{_HOST}(?:,{_HOST})*$")
@@ -19,6 +20,7 @@ _UNREADABLE = (
     " characters of the password percent-encoded (@ as %40, / as %2F, ? as %3F, # as %23)"
 )
 _SCHEMA = re.compile(r"^[a-z_][a-z0-9_]{0,40}$")
+_SECRET, _URLS = frozenset({"password", "sslpassword"}), frozenset({"wake", "locks"})
 _YES, _NO = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
 KEEPALIVES = {
@@ -49,6 +51,10 @@ class PostgresSettings:
     lock_timeout: float = 2.0
     connect_timeout: int = 5
     durability: str | None = None  #: None leaves it to the server
+    wake: str | None = field(default=None, repr=False)  #: the URL of the wake-up bus, with its password
+    locks: str | None = field(
+        default=None, repr=False
+    )  #: the URL of the lock server; also the bus, if that is Redis
 
     @property
     def commits(self) -> dict[str, str]:
@@ -74,7 +80,15 @@ def read_settings(url: str) -> PostgresSettings:
         "lock_timeout": _number(query, "lock_timeout", 2.0, least=0.001),
         "connect_timeout": int(_number(query, "connect_timeout", 5, least=1)),
         "durability": _durability(query),
+        "wake": _server(query, "wake", (*REDIS, *NATS)),
+        "locks": _server(query, "locks", REDIS),
     }
+    if settings["wake"] is not None and not settings["notify"]:
+        raise BadSettings(
+            "?notify=0 turns wake-ups off, and ?wake= names a server for them; give one of them"
+        )
+    if settings["locks"] is None and is_redis(settings["wake"]):
+        settings["locks"] = settings["wake"]
     query = KEEPALIVES | {"application_name": "tidemill", "target_session_attrs": "read-write"} | query
     query["connect_timeout"] = str(settings["connect_timeout"])
     query["client_encoding"] = "UTF8"
@@ -104,14 +118,17 @@ def _split(url: str) -> SplitResult:
 
 def _hide_password(url: str, parts: SplitResult) -> str:
     """The URL without its password, for display and logs."""
-    if parts.password is None and "password=" not in parts.query:
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    if parts.password is None and not any(name in _SECRET or name in _URLS for name, _ in query):
         return url
     user, _, host = parts.netloc.rpartition("@")
     netloc = f"{user.partition(':')[0]}@{host}" if user else host
     kept = [
-        (name, value) for name, value in parse_qsl(parts.query) if name not in ("password", "sslpassword")
+        (name, without_password(value) if name in _URLS else value)
+        for name, value in query
+        if name not in _SECRET
     ]
-    return f"{parts.scheme}://{netloc}{parts.path}" + (f"?{urlencode(kept)}" if kept else "")
+    return f"{parts.scheme}://{netloc}{parts.path}" + (f"?{urlencode(kept, safe=':/,')}" if kept else "")
 
 
 def _complaint(error: psycopg.Error) -> str:
@@ -127,6 +144,11 @@ def _durability(query: dict[str, str]) -> str | None:
             f"unknown durability {word!r}; expected one of {', '.join(DURABILITY)}", name="durability"
         )
     return word
+
+
+def _server(query: dict[str, str], name: str, schemes: tuple[str, ...]) -> str | None:
+    url = query.pop(name, None)
+    return None if url is None else check_server_url(name, url, schemes)
 
 
 def _number(query: dict[str, str], name: str, default: float, *, least: float) -> float:

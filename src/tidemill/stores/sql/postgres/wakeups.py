@@ -12,6 +12,7 @@ from collections.abc import Callable
 import psycopg
 
 from tidemill.stores.sql.postgres.prepared_connection import Connection, readable
+from tidemill.stores.wakeup_messages import CHANGE, RECONNECTED, read_topics, write_topics
 
 _RECONNECT = 1.0
 _STAND_BY = 0.25  # seconds between two checks while an event loop watches the socket
@@ -29,7 +30,7 @@ def payloads(topics: frozenset[str]) -> list[str]:
             size = 0
         messages[-1].append(topic)
         size += cost
-    return [json.dumps(message, separators=(",", ":")) for message in messages if message]
+    return [write_topics(message) for message in messages if message]
 
 
 class PostgresListener:
@@ -72,7 +73,7 @@ class PostgresListener:
             try:
                 if self._connection is None:
                     self._open()
-                    return frozenset({"change", "reconnected"})
+                    return frozenset({CHANGE, RECONNECTED})
                 return self._read(self._connection, timeout)
             except psycopg.Error:
                 self._drop()
@@ -151,17 +152,8 @@ class DeafListener:
 
 def _drain(connection: Connection) -> frozenset[str]:
     """All topics received so far, without waiting."""
-    pgconn, topics = connection.pgconn, list[str]()
+    pgconn, topics = connection.pgconn, set[str]()
     pgconn.consume_input()
     while (note := pgconn.notifies()) is not None:
-        topics += _topics(note.extra.decode(errors="replace"))
+        topics |= read_topics(note.extra.decode(errors="replace"))
     return frozenset(topics)
-
-
-def _topics(payload: str) -> list[str]:
-    """The topics of a notification; any unknown payload means that something changed."""
-    try:
-        topics = json.loads(payload)
-    except ValueError:
-        return ["change"]
-    return [topic for topic in topics if isinstance(topic, str)] if isinstance(topics, list) else ["change"]

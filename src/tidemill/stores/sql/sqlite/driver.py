@@ -16,7 +16,8 @@ from tidemill.clock import Clock
 from tidemill.errors import BadSettings, StoreUnavailable, UsageError
 from tidemill.stores.base import Listener, Lock, SchemaStatus
 from tidemill.stores.coalescer import Coalescer
-from tidemill.stores.server import ServerStatus
+from tidemill.stores.lock_server import LockServer
+from tidemill.stores.server import BusStatus, ServerStatus
 from tidemill.stores.sql.driver import Items, QueryCall, Row, T, Takes, Turns, run_one_by_one
 from tidemill.stores.sql.sqlite import forks
 from tidemill.stores.sql.sqlite.failures import out_of_reach, translate
@@ -188,6 +189,15 @@ class SqliteDriver:
 
     def server(self) -> ServerStatus | None:
         return None
+
+    def locks(self) -> LockServer | None:
+        return None
+
+    def bus(self) -> BusStatus | None:
+        return None
+
+    def notify_later(self, topics: Iterable[str]) -> None:
+        """Nothing to do: other processes watch the file."""
 
     def rest(self) -> None:
         """Nothing to do: the connections belong to a file and keep nothing busy."""

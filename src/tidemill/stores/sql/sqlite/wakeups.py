@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from tidemill.clock import SystemClock
+from tidemill.stores.wakeup_messages import CHANGE
 
-CHANGE = "change"
 LARGEST = 4096
 _LOOK = 0.5  # seconds between two checks of the file by a listener with a socket
 _LOOK_ALONE = 0.05  # and by a listener without one

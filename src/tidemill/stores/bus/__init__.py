@@ -1,0 +1,1 @@
+"""Wake-ups between processes over Redis or NATS instead of the database."""

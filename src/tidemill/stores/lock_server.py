@@ -1,0 +1,49 @@
+"""Locks with an expiry that a server beside the database keeps."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from tidemill.domain.cluster import Lease
+
+DURATION = timedelta(minutes=5)
+"""How long a lock lasts if its owner neither releases nor takes it again."""
+
+
+class LockServer(ABC):
+    """Locks by name. They only save work: a lock may be lost, or be given to two owners, and no token fences an owner.
+
+    Every verb raises ``StoreUnavailable`` if the server does not answer.
+    """
+
+    url: str  #: without a password
+
+    @abstractmethod
+    def take(self, names: Collection[str]) -> frozenset[str]:
+        """Take these locks, each for ``DURATION``; returns those that this object owns now. Its own locks are prolonged."""
+
+    @abstractmethod
+    def release(self, names: Collection[str]) -> None:
+        """Release those of these locks that this object owns."""
+
+    @abstractmethod
+    def held(self, now: datetime) -> list[Lease]:
+        """All locks of every process, as leases. ``now`` is the store's time, from which the expiry is computed."""
+
+    @abstractmethod
+    def drop(self, name: str) -> bool:
+        """Take a lock away from its owner, whoever that is; whether it was held."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Disconnect."""
+
+
+class LockingStore:
+    """The lock server beside a store."""
+
+    def locks(self) -> LockServer | None:
+        """The lock server that ``locks`` or ``wake`` in the store's URL names; None without one."""
+        return None

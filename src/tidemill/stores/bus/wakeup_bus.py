@@ -16,6 +16,7 @@ from random import Random
 from typing import Any
 
 from tidemill.errors import StoreUnavailable
+from tidemill.loop_thread import cancel_rest
 from tidemill.stores.bus.connection import PATIENCE, BusConnection
 from tidemill.stores.server import BusStatus
 from tidemill.stores.wakeup_messages import CHANGE, DISCONNECTED, LOCAL, read_topics, write_topics
@@ -94,7 +95,8 @@ class WakeupBus:
         message = write_topics(topics).encode()
         self._name()
         with contextlib.suppress(Exception):
-            asyncio.run_coroutine_threadsafe(self._publish(message), self._started()).result(2 * PATIENCE)
+            loop = self._started()
+            asyncio.run_coroutine_threadsafe(self._publish(message), loop).result(2 * PATIENCE)
 
     def send_later(self, topics: Iterable[str]) -> None:
         """Send these topics a moment later, for a transaction that commits elsewhere."""
@@ -118,7 +120,8 @@ class WakeupBus:
     def status(self) -> BusStatus:
         """Whether the server answers."""
         with contextlib.suppress(Exception):
-            asyncio.run_coroutine_threadsafe(self._answers(), self._started()).result(2 * PATIENCE)
+            loop = self._started()
+            asyncio.run_coroutine_threadsafe(self._answers(), loop).result(2 * PATIENCE)
         connected = self._connection is not None
         return BusStatus(self._shown, self._server, None if connected else self._error or "no answer yet")
 
@@ -162,10 +165,7 @@ class WakeupBus:
         with contextlib.closing(self._loop):
             with contextlib.suppress(asyncio.CancelledError):
                 self._loop.run_until_complete(self._main)
-            rest = asyncio.all_tasks(self._loop)
-            for task in rest:
-                task.cancel()
-            self._loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))
+            self._loop.run_until_complete(cancel_rest())
 
     async def _run(self) -> None:
         pause = _FIRST

@@ -23,6 +23,8 @@ from tests.grounds import THOROUGH, new_database
 from tests.servers.pgbouncer import find_pgbouncer, pgbouncer_version, running_pgbouncer
 from tests.servers.postgres import GIVEN, RUNNING, TestPostgres, any_postgres, find_programs
 from tests.servers.processes import ServiceMissing, ancestry, child_pids
+from tests.servers.rabbitmq import RabbitNode, running_rabbitmq
+from tests.servers.restartable import RestartableServer, running_redis_server
 from tests.services import MISSING, go_without
 
 from tidemill.clock import SystemClock
@@ -235,6 +237,28 @@ def pgbouncer_url(postgres_url: str) -> Iterator[str]:
         except ServiceMissing as missing:
             go_without("pgbouncer", missing)
         yield url
+
+
+@pytest.fixture(scope="session")
+def rabbitmq() -> Iterator[RabbitNode]:
+    """A RabbitMQ node. It is shared: a test uses names of its own, and starts the node again if it stops it."""
+    with contextlib.ExitStack() as stack:
+        try:
+            node = stack.enter_context(running_rabbitmq())
+        except ServiceMissing as missing:
+            go_without("rabbitmq", missing)
+        yield node
+
+
+@pytest.fixture(scope="module")
+def redis_server() -> Iterator[RestartableServer]:
+    """A Redis server of this module, which its tests may restart and halt."""
+    with contextlib.ExitStack() as stack:
+        try:
+            server = stack.enter_context(running_redis_server())
+        except ServiceMissing as missing:
+            go_without("redis", missing)
+        yield server
 
 
 # ------------------------------------------------------------------------------------------------- leak check

@@ -7,6 +7,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Coroutine
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -23,18 +24,22 @@ async def cancel_rest() -> None:
 
 
 class LoopThread:
-    """Runs coroutines for other threads. The thread starts with the first one, also after a fork."""
+    """An event loop in a daemon thread, which starts with the first coroutine, also after a fork."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str = "tidemill-loop") -> None:
         self._name = name
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._pid = 0
 
-    def run(self, coroutine: Coroutine[Any, Any, T], timeout: float) -> T:
-        """Wait for the result of a coroutine; cancels it and raises ``TimeoutError`` after the timeout."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._started())
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
+        """Run a coroutine on the loop of this thread."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._started())
+
+    def wait(self, coroutine: Coroutine[Any, Any, T], timeout: float) -> T:
+        """Wait for the result of a coroutine; cancel it and raise ``TimeoutError`` after the timeout."""
+        future = self.run(coroutine)
         try:
             return future.result(timeout)
         except TimeoutError:

@@ -21,10 +21,10 @@ from tidemill.domain.states import JobState
 from tidemill.engine.exchange.finisher import release
 from tidemill.engine.exchange.held_job import HeldJob, Phase
 from tidemill.engine.exchange.outbox import Outbox
-from tidemill.engine.listener import RECONNECTED
 from tidemill.engine.runner.runner import Runner
 from tidemill.ids import new_id
 from tidemill.stores.memory.store import MemoryStore
+from tidemill.stores.wakeup_messages import RECONNECTED
 from tidemill.tasks.task import Declared
 
 S = JobState

@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -20,9 +19,7 @@ import pytest
 from tests.engine.cluster_kit import eventually
 from tests.engine.worker_kit import WorkerProcess, until
 from tests.interfaces.cli_kit import call
-from tests.servers.processes import ServiceMissing
-from tests.servers.restartable import RestartableServer, running_redis_server
-from tests.services import go_without
+from tests.servers.restartable import RestartableServer
 
 from tidemill import App, Every, ManualClock
 from tidemill.clock import SystemClock
@@ -41,13 +38,9 @@ HOUR = timedelta(hours=1)
 SHORT = timedelta(seconds=0.3)
 
 
-@pytest.fixture(scope="module")
-def redis() -> Iterator[RestartableServer]:
-    try:
-        with running_redis_server() as server:
-            yield server
-    except ServiceMissing as missing:
-        go_without("redis", missing)
+@pytest.fixture
+def redis(redis_server: RestartableServer) -> RestartableServer:
+    return redis_server
 
 
 @pytest.fixture
@@ -136,9 +129,9 @@ class Setup:
         self.rows = self.store.due(number, now=self.clock.now()).schedules
         self.names = [lock_name(row) for row in self.rows]
 
-    def duty(self, **options: int) -> FireDuty:
+    def duty(self, batch: int = 500) -> FireDuty:
         locks = schedule_locks(self.store, self.clock, Coordination.REDIS)
-        return FireDuty(self.store, self.clock, pinned=True, locks=locks, **options)
+        return FireDuty(self.store, self.clock, pinned=True, locks=locks, batch=batch)
 
     def fired(self) -> set[str]:
         """The locks of the schedules that have fired."""

@@ -17,8 +17,9 @@ import pytest
 from tests.stores.sqlite_kit import open_file, put
 
 from tidemill.stores.sql.sqlite import wakeups
-from tidemill.stores.sql.sqlite.wakeups import CHANGE, LARGEST, broadcast, folder_of, payloads
+from tidemill.stores.sql.sqlite.wakeups import LARGEST, broadcast, folder_of, payloads
 from tidemill.stores.sql.store import SqlStore
+from tidemill.stores.wakeup_messages import CHANGE
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 30.0

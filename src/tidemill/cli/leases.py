@@ -12,9 +12,9 @@ from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import read_instant
 from tidemill.cli.screen import Column, age, heading, print_json, print_lines, print_table, span, thousands
 from tidemill.client.documents import current_duties, lease_document
-from tidemill.client.lease_list import leases_and_locks
 from tidemill.domain.cluster import Lease, Worker, holder_of
 from tidemill.errors import LeaseNotFound
+from tidemill.stores.lock_server import leases_and_locks
 
 
 @click.group(cls=InOrder)

@@ -10,7 +10,6 @@ from uuid import UUID
 
 from tidemill.client._base import StoreApi, async_twin
 from tidemill.client.access import note, plain, who
-from tidemill.client.lease_list import leases_and_locks
 from tidemill.client.limits import Limits, waiting_lanes
 from tidemill.client.stats.api import StatsApi
 from tidemill.client.stats.loads import is_living
@@ -22,6 +21,7 @@ from tidemill.domain.masks import HIDDEN, looks_secret, masked
 from tidemill.domain.records import Pause, PauseKind, Setting
 from tidemill.domain.retention_settings import ENABLED, INTERVAL, OVERRIDES, USE_DEFAULTS, check_overrides
 from tidemill.errors import BadSettings, LeaseLost, LeaseNotFound, WorkerNotFound
+from tidemill.stores.lock_server import leases_and_locks
 from tidemill.tasks.options import check_priority
 
 KNOWN_SETTINGS: dict[str, tuple[type, str]] = {

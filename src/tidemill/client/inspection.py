@@ -15,7 +15,6 @@ from tidemill.client.jobs.api import Origin, origin, resolve
 from tidemill.client.jobs.handle import Job
 from tidemill.client.jobs.streams import StreamSource
 from tidemill.client.jobs.why import Reason, explain
-from tidemill.client.lease_list import leases_and_locks
 from tidemill.client.limits import waiting_lanes
 from tidemill.client.stats import loads
 from tidemill.client.stats.loads import (
@@ -48,6 +47,7 @@ from tidemill.domain.stats import (
 from tidemill.errors import TidemillError
 from tidemill.stores.base import SchemaStatus
 from tidemill.stores.large_values import stream
+from tidemill.stores.lock_server import leases_and_locks
 from tidemill.tasks.task import Declared
 
 Outcome = tuple[datetime, UUID | None, JobState | None, str | None]

@@ -162,7 +162,7 @@ class _Dashboard:
         auth: Callable[[], Identity | None] | None,
         settings: ApiSettings | None,
     ) -> None:
-        from tidemill.web.bridge import LoopThread
+        from tidemill.loop_thread import LoopThread
 
         self._flask_app, self._app, self._path, self._auth = flask_app, app, path, auth
         self._settings = settings

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 from tidemill.domain.cluster import Lease
+from tidemill.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from tidemill.stores.base import Store
+
+_log = logging.getLogger("tidemill.store")
 
 DURATION = timedelta(minutes=5)
 """How long a lock lasts if its owner neither releases nor takes it again."""
@@ -47,3 +55,15 @@ class LockingStore:
     def locks(self) -> LockServer | None:
         """The lock server that ``locks`` or ``wake`` in the store's URL names; None without one."""
         return None
+
+
+def leases_and_locks(store: Store) -> list[Lease]:
+    """All leases, then the locks that are held now. Without an answer of the lock server, its locks are left out."""
+    leases, server = store.leases(), store.locks()
+    if server is None:
+        return leases
+    try:
+        return [*leases, *server.held(store.now())]
+    except StoreUnavailable as error:
+        _log.warning("the list of leases lacks the locks: %s", error)
+        return leases

@@ -87,10 +87,11 @@ class RedisLocks(LockServer):
             keys = [key.decode() for key in self._redis.scan_iter(f"{start}*", count=_PAGE)]
             pipeline = self._redis.pipeline(transaction=False)
             for key in keys:
-                pipeline.get(key).pttl(key)
+                pipeline.get(key)
+                pipeline.pttl(key)
             answers = pipeline.execute()
-        found = zip(keys, answers[::2], answers[1::2], strict=True)
-        locks = [self._lease(key.removeprefix(start), *answer, now) for key, *answer in found]
+        rows = zip(keys, answers[::2], answers[1::2], strict=True)
+        locks = [self._lease(key.removeprefix(start), value, left, now) for key, value, left in rows]
         return sorted((lock for lock in locks if lock is not None), key=lambda lock: lock.name)
 
     def _lease(self, name: str, value: bytes | None, left: int, now: datetime) -> Lease | None:

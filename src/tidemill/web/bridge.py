@@ -6,9 +6,7 @@ Requests run on an event loop in a thread of its own, so that WSGI and ASGI serv
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Coroutine, Iterator, Mapping
-from concurrent.futures import Future
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -17,6 +15,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from tidemill.domain.access import Identity
+from tidemill.loop_thread import LoopThread
 
 T = TypeVar("T")
 
@@ -24,24 +23,6 @@ SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 _IDENTITY = "tidemill.identity"
 _END = None
-
-
-class LoopThread:
-    """An event loop in a daemon thread, which starts with the first coroutine."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
-        """Run a coroutine on the loop of this thread."""
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(
-                    target=self._loop.run_forever, name="tidemill-dashboard", daemon=True
-                ).start()
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
 
 class BridgedRequest:

@@ -18,12 +18,12 @@ from tidemill.contrib.django.project import PROJECT
 from tidemill.dashboard import create_site
 from tidemill.domain.access import Identity, Role
 from tidemill.domain.filters import ALL_TENANTS
+from tidemill.loop_thread import LoopThread
 from tidemill.stores.base import Store
 from tidemill.web.bridge import (
     SAFE_METHODS,
     BridgedAnswer,
     BridgedRequest,
-    LoopThread,
     ask,
     bridged_identity,
     is_same_site,

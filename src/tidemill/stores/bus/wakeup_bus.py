@@ -180,11 +180,11 @@ class WakeupBus:
             except Exception as failed:  # noqa: BLE001  (the bus must not end)
                 error = failed
             finally:
-                known, self._connection = self._connection, None
+                before, self._connection = self._connection, None
                 self._ready.clear()
                 await connection.close()
             self._complain(error)
-            if known is not None:
+            if before is not None:
                 await asyncio.sleep(self._random.uniform(0.0, _SPREAD))
                 self._relay.send(frozenset({CHANGE, DISCONNECTED}))
             await asyncio.sleep(self._random.uniform(pause / 2, pause))

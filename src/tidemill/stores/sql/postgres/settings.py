@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 
 import psycopg
@@ -71,7 +72,7 @@ def read_settings(url: str) -> PostgresSettings:
         raise BadSettings(
             f"?schema={schema}: give a plain lower-case name, not beginning with pg_", schema=schema
         )
-    settings = {
+    settings: dict[str, Any] = {
         "schema": schema,
         "pool": int(_number(query, "pool", 10, least=1)),
         "notify": _switch(query, "notify", default=True),
@@ -99,7 +100,7 @@ def read_settings(url: str) -> PostgresSettings:
     except psycopg.ProgrammingError as error:
         # Not "from error": libpq may quote the password.
         raise BadSettings(f"{shown} is not a PostgreSQL URL: {_complaint(error)}") from None
-    return PostgresSettings(conninfo=conninfo, shown=shown, **settings)  # type: ignore[arg-type]
+    return PostgresSettings(conninfo=conninfo, shown=shown, **settings)
 
 
 def _split(url: str) -> SplitResult:

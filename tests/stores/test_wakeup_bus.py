@@ -122,7 +122,7 @@ def test_wake_ups_arrive_behind_a_pooler_in_transaction_mode(
             heard(listener, "ready:mail")
 
 
-def test_two_installations_on_one_server_do_not_hear_each_other(
+def test_wake_ups_of_two_installations_on_one_server_are_kept_apart(
     store: Store, fresh_postgres_url: str, server: RestartableServer
 ) -> None:
     with closing(open_store(address(fresh_postgres_url, server), migrate=True)) as other:
@@ -221,6 +221,22 @@ def test_jobs_run_by_polling_while_the_server_is_away(url: str, server: Restarta
                 assert done.wait(WITHIN)
             finally:
                 server.start()
+
+
+def test_a_pause_reaches_workers_over_the_bus_before_their_cache_expires(url: str) -> None:
+    with App(url) as app, App(url) as operator:
+
+        @app.task
+        def note() -> None: ...
+
+        with app.worker(poll=120.0):
+            note.enqueue().result(timeout=WITHIN)  # the worker has read pauses, settings and rules
+            operator.control.pause("queue", "default")
+            job = note.enqueue()
+            note.using(queue="other").enqueue().result(timeout=WITHIN)
+            assert job.refresh().status == "pending"
+            operator.control.resume("queue", "default")
+            job.result(timeout=WITHIN)
 
 
 def test_a_worker_that_has_lost_the_bus_no_longer_relies_on_ticks() -> None:

@@ -12,7 +12,7 @@ RECONNECTED = "reconnected"
 """The topic that a listener reports, with ``change``, after its connection to the store broke and was replaced."""
 
 DISCONNECTED = "disconnected"
-"""The topic that a listener reports, with ``change``, when it hears nothing more for now."""
+"""The topic that a listener reports, with ``change``, when its connection is lost."""
 
 LOCAL = frozenset({RECONNECTED, DISCONNECTED})
 """Topics that a listener adds by itself, and that no message may contain."""

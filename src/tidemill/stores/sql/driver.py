@@ -123,7 +123,7 @@ class Driver(Protocol):
         ...
 
     def locks(self) -> LockServer | None:
-        """The lock server beside the database."""
+        """The lock server of this store."""
         ...
 
     def bus(self) -> BusStatus | None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tidemill.client.flows.run import FlowNode, FlowRun
     from tidemill.client.jobs.handle import Job
     from tidemill.clock import ManualClock
+    from tidemill.delivery.intake import IntakeMessage
     from tidemill.domain.access import Identity, Role
     from tidemill.domain.alerts import Thresholds
     from tidemill.domain.breaker import Breaker
@@ -97,6 +98,7 @@ __all__ = [
     "Grant",
     "Identity",
     "Immediate",
+    "IntakeMessage",
     "ItemTask",
     "Job",
     "JobState",
@@ -154,6 +156,7 @@ _MODULES = {
     "tidemill.client.flows.run": "FlowNode FlowRun",
     "tidemill.client.jobs.handle": "Job",
     "tidemill.clock": "ManualClock",
+    "tidemill.delivery.intake": "IntakeMessage",
     "tidemill.domain.access": "Identity Role",
     "tidemill.domain.alerts": "Thresholds",
     "tidemill.domain.breaker": "Breaker",

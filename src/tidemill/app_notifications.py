@@ -104,6 +104,17 @@ class NotificationApp:
             return _ClosingSubscription(live)
         return self._client.events.subscribe(event, handler)
 
+    def forward(self, event: str, to: str, *, durable: str) -> Subscription:
+        """Publish every matching event to another system: ``app.forward("job.*", "amqp://host/vhost", durable="erp")``.
+
+        ``to`` is a topic exchange of RabbitMQ (``amqp://host/vhost?exchange=tidemill.events``) or a Redis stream
+        (``redis://host/0?stream=tidemill.events&maxlen=100000``). ``durable`` names the subscription, which the store keeps: workers of
+        this app publish each event at least once, with the same id each time, and in order for each job.
+        """
+        from tidemill.delivery.event_publishing import open_publisher
+
+        return self._subscribe_durably(event, open_publisher(to), check_subscription_name(durable))
+
     def _subscribe_durably(self, event: str, handler: Subscriber, name: str) -> Subscription:
         declared = self._client.durable.get(name)
         if declared is not None and declared.handler is not handler:

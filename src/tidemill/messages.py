@@ -1,18 +1,24 @@
-"""Methods of an app that send signals to jobs and emit events."""
+"""Methods of an app that send signals to jobs, emit events, and take messages from other systems."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from tidemill.domain.durations import Duration
+from tidemill.errors import BadSettings
+
 if TYPE_CHECKING:
     from tidemill.client.core import Client
+    from tidemill.client.enqueue.bound_task import BoundTask
     from tidemill.client.signals import Signals
+    from tidemill.delivery.intake import Arguments
     from tidemill.domain.signals import EmittedEvent
 
 
 class MessageSender:
-    """Signals and events of an app. The module about signals is imported on first use."""
+    """Signals, events and incoming messages of an app. Their modules are imported on first use."""
 
     _client: Client
 
@@ -66,3 +72,38 @@ class MessageSender:
     ) -> EmittedEvent | None:
         """Async version of ``emit``."""
         return await self.signals.aemit(name, payload, match=match, id=id)
+
+    def intake(
+        self,
+        queue: str,
+        task: BoundTask[..., Any],
+        *,
+        broker: str,
+        dead_letters: str | None = None,
+        prefetch: int = 100,
+        remember: Duration = timedelta(days=7),
+        arguments: Arguments | None = None,
+        id_header: str | None = None,
+    ) -> None:
+        """Let messages of a RabbitMQ queue become jobs: ``app.intake("orders", charge, broker="amqp://host/vhost")``.
+
+        ``tidemill intake`` reads the queue. The body of a message is a JSON object with the arguments of the task, or ``arguments``
+        returns them for an ``IntakeMessage``. Each message becomes one job, also if it is delivered again within ``remember``: its
+        ``message_id`` (or the header ``id_header``) is the unique key. It is acknowledged when the job is committed. A message that can
+        never become a job goes to the queue ``dead_letters``, by default ``orders.dead``, with the reason in a header.
+        """
+        from tidemill.delivery.intake import intake_rule
+
+        if any(rule.queue == queue and rule.url == broker for rule in self._client.intakes):
+            raise BadSettings(f"queue {queue!r} of this broker has an intake already", setting="queue")
+        rule = intake_rule(
+            queue,
+            task,
+            broker=broker,
+            dead_letters=dead_letters,
+            prefetch=prefetch,
+            remember=remember,
+            arguments=arguments,
+            id_header=id_header,
+        )
+        self._client.intakes.append(rule)

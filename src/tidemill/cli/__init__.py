@@ -34,6 +34,7 @@ SECTIONS = {
         "hand": "Run jobs through a hub, without the database.",
         "serve": "Serve the dashboard and the HTTP API.",
         "tick": "Run due jobs for a limited time, then exit.",
+        "intake": "Turn messages of RabbitMQ queues into jobs, until stopped.",
         "mcp": "Serve tools for AI assistants over stdin and stdout.",
     },
     "Jobs": {

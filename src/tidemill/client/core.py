@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from copy import copy
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 from weakref import WeakSet
 
@@ -25,6 +25,7 @@ from tidemill.client.own_connection import OwnConnections
 from tidemill.client.placement import Placement, StoreFor
 from tidemill.client.watch import Waiter
 from tidemill.clock import Clock, ManualClock
+from tidemill.delivery.batch_handler import BatchHandler
 from tidemill.delivery.durable import DurableHandler
 from tidemill.delivery.live import LiveSubscription
 from tidemill.delivery.settings import DeliverySettings
@@ -46,6 +47,9 @@ from tidemill.tasks.events import Event, Events
 from tidemill.tasks.hooks import AllHooks
 from tidemill.tasks.registry import Registry
 from tidemill.tasks.task import Declared
+
+if TYPE_CHECKING:
+    from tidemill.delivery.intake import IntakeRule
 
 _OF_THE_STORES = (
     "stores", "clock", "placement", "enqueuer", "_waiting", "_pool", "_closing", "_file_places",
@@ -81,6 +85,7 @@ class Client:
     ) -> None:
         self.delivery = delivery or DeliverySettings()  #: channels, owners and rules of notifications
         self.durable: dict[str, DurableHandler] = {}  #: handlers of durable subscriptions by name
+        self.intakes: list[IntakeRule] = []  #: queues of a broker whose messages become jobs
         self._tenant = tenant
         #: returns the tenant that a framework works for, or None; for calls outside of jobs and tenant blocks
         self.tenant_source: Callable[[], str | None] | None = None
@@ -435,6 +440,9 @@ class Client:
             waiting.close()
         for live in list(self.live):
             live.close()
+        for durable in self.durable.values():
+            if isinstance(durable.handler, BatchHandler):
+                durable.handler.close()
         if self._pool is not None:
             self._pool.shutdown(wait=True)
 

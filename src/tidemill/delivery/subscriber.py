@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from datetime import timedelta
 from time import monotonic
+from uuid import UUID
 
 from tidemill.clock import Clock
 from tidemill.delivery.background import LeaseKeeper, pin_of
+from tidemill.delivery.batch_handler import BatchHandler
 from tidemill.domain.payload import clip
 from tidemill.domain.subscriptions import StoredEvent, StoredSubscription, retry_delay
+from tidemill.errors import StoreUnavailable
 from tidemill.stores.base import Store
 from tidemill.stores.job_events import DelayedEvent
 from tidemill.tasks.events import Event, Subscriber
@@ -34,6 +39,19 @@ def event_of(stored: StoredEvent) -> Event:
     return Event(
         stored.name, stored.at, stored.job_id, stored.task, stored.tenant, stored.state, data, seq=stored.seq
     )
+
+
+def waves(events: Iterable[StoredEvent]) -> list[list[StoredEvent]]:
+    """The events in groups without two events of one job, each job's in their order. Events without a job stay in theirs too."""
+    groups: list[list[StoredEvent]] = []
+    seen: defaultdict[UUID | str, int] = defaultdict(int)
+    for stored in events:
+        turn = seen[stored.job_id or stored.name]
+        seen[stored.job_id or stored.name] += 1
+        if turn == len(groups):
+            groups.append([])
+        groups[turn].append(stored)
+    return groups
 
 
 class SubscriptionDuty:
@@ -87,7 +105,33 @@ class SubscriptionDuty:
             self._store.notify(["change"])
         self._stored = True
 
+    def _deliver_batches(self, handler: BatchHandler, events: list[StoredEvent]) -> None:
+        """Pass events on together, but never two of one job: the first must be handled before the next is sent."""
+        blocked: set[UUID | None] = set()
+        for wave in waves(events):
+            batch = [stored for stored in wave if stored.job_id not in blocked]
+            if not batch or self._closed() or not self.keeper.held:
+                return
+            try:
+                errors = handler.handle([event_of(stored) for stored in batch])
+            except StoreUnavailable as error:
+                # Only the first one shows the error: an outage must not make every event wait long after its end.
+                self._delay(batch[0], timedelta(seconds=1), str(error))
+                raise
+            self._store.settle_events([stored.seq for stored in batch if stored.seq not in errors])
+            for stored in batch:
+                if stored.seq in errors:
+                    self._delay(stored, retry_delay(stored.attempts + 1), errors[stored.seq])
+                    blocked.add(stored.job_id)
+
+    def _delay(self, stored: StoredEvent, delay: timedelta, error: str) -> None:
+        delayed = DelayedEvent(stored.seq, delay, clip(error, _LONGEST_ERROR))
+        self._store.delay_events([delayed], now=pin_of(self._clock))
+
     def _deliver(self, events: list[StoredEvent]) -> None:
+        if isinstance(self._handler, BatchHandler):
+            self._deliver_batches(self._handler, events)
+            return
         handled: list[int] = []
         blocked = set()
         settled_at = monotonic()
@@ -111,8 +155,6 @@ class SubscriptionDuty:
             self._handler(event_of(stored))
         except Exception as error:  # noqa: BLE001  (a failing handler must not affect other events)
             _log.exception("the subscription %s failed for %s", stored.subscription, stored.name)
-            words = clip(f"{type(error).__name__}: {error}", _LONGEST_ERROR)
-            delayed = DelayedEvent(stored.seq, retry_delay(stored.attempts + 1), words)
-            self._store.delay_events([delayed], now=pin_of(self._clock))
+            self._delay(stored, retry_delay(stored.attempts + 1), f"{type(error).__name__}: {error}")
             return False
         return True

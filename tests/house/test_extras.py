@@ -16,7 +16,6 @@ ROOT = Path(__file__).parents[2]
 IMPORTED_AS = {
     "nats_py": "nats",
     "httptools": "uvicorn.protocols.http.httptools_impl",
-    "nats_py": "nats",
     "opentelemetry_api": "opentelemetry.trace",
     "opentelemetry_instrumentation": "opentelemetry.instrumentation",
 }

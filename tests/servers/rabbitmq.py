@@ -6,13 +6,18 @@ import contextlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.servers.processes import HEIRS, Launcher, ProcessGuard, ServiceMissing, end, free_port, listening
 
+from tidemill.clock import SystemClock
+
+_HELLO = b"AMQP\x00\x00\x09\x01"
 _SCRIPT = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 _PATIENCE = 180.0  # seconds; a node needs about ten on a quiet machine
 
@@ -66,8 +71,23 @@ class RabbitNode:
         self._node = self._launcher.start(self._words, log, env=self._environment)
         if before is not None:
             HEIRS[self._node.pid] = before.pid
-        if not listening(self.port, self._node, _PATIENCE):
+        if not listening(self.port, self._node, _PATIENCE) or not self._answers():
             raise ServiceMissing(f"RabbitMQ did not start: {log.read_text(errors='replace').strip()[-500:]}")
+
+    def _answers(self) -> bool:
+        """Wait until the node begins the handshake: a node that starts accepts connections and closes them."""
+        clock = SystemClock()
+        until = clock.monotonic() + _PATIENCE
+        while clock.monotonic() < until:
+            with (
+                contextlib.suppress(OSError),
+                socket.create_connection(("127.0.0.1", self.port), timeout=5) as link,
+            ):
+                link.sendall(_HELLO)
+                if link.recv(1):
+                    return True
+            threading.Event().wait(0.1)
+        return False
 
     def kill(self) -> None:
         """Kill the node with everything that it has not written to disk."""

@@ -111,7 +111,7 @@ class NotificationApp:
         (``redis://host/0?stream=tidemill.events&maxlen=100000``). ``durable`` names the subscription, which the store keeps: workers of
         this app publish each event at least once, with the same id each time, and in order for each job.
         """
-        from tidemill.delivery.event_publishing import open_publisher
+        from tidemill.delivery.event_publishers import open_publisher
 
         return self._subscribe_durably(event, open_publisher(to), check_subscription_name(durable))
 

@@ -24,12 +24,13 @@ from tests.servers.rabbitmq import RabbitNode
 
 from tidemill import App, IntakeMessage, Unique
 from tidemill.client.core import client_of
-from tidemill.delivery.intake import Intake
+from tidemill.delivery.intake import QueueReader
 from tidemill.errors import BadSettings, StoreUnavailable
 from tidemill.ids import new_id
 from tidemill.rabbitmq import connect
 
 WITHIN = 60.0
+LONG = 240.0
 
 
 class Sent(NamedTuple):
@@ -119,10 +120,10 @@ def app(tmp_path: Path) -> Iterator[App]:
 
 
 @contextmanager
-def reading(app: App) -> Iterator[Intake]:
+def reading(app: App) -> Iterator[QueueReader]:
     """Read the app's only queue on a thread inside the block."""
     (rule,) = client_of(app).intakes
-    intake, begun = Intake(rule), threading.Event()
+    intake, begun = QueueReader(rule), threading.Event()
     loop = asyncio.new_event_loop()
     stopping = asyncio.Event()
 
@@ -373,13 +374,13 @@ def test_no_message_is_lost_or_doubled_while_the_node_and_the_readers_are_killed
                 messages = [order(n) for n in range(part * step, (part + 1) * step)]
                 broker.publish(*messages, *messages[::10])
                 reached = part * step + step // 3
-                until(lambda: len(orders(app)) >= min(reached, 1000), "some jobs")  # noqa: B023
+                until(lambda: len(orders(app)) >= min(reached, 1000), "some jobs", LONG)  # noqa: B023
                 readers[part % 2].end(signal.SIGKILL)
                 if part == 1:
                     broker.node.restart()
                 readers[part % 2] = Process(tmp_path)
-            until(lambda: len(orders(app)) == number, f"{number} jobs")
-            until(lambda: broker.waiting() == 0, "no message waits")
+            until(lambda: len(orders(app)) == number, f"{number} jobs", LONG)
+            until(lambda: broker.waiting() == 0, "no message waits", LONG)
             assert orders(app) == Counter(range(number))
         assert broker.dead_letters() == {}
     finally:

@@ -35,7 +35,7 @@ PREFETCH = 100
 """Messages that RabbitMQ delivers before the first of them is acknowledged."""
 
 _MOST_PREFETCH = 10_000
-_FIRST, _LONGEST = 0.5, 15.0  # seconds between two attempts
+_FIRST, _LONGEST = 0.5, 5.0  # seconds between two attempts
 _FAILURES = 5  # of a hook or mapping function, after which the message counts as poison
 _LONGEST_REASON = 500
 _LONGEST_ID = 200
@@ -167,7 +167,7 @@ def intake_rule(
     )
 
 
-class Intake:
+class QueueReader:
     """Reads one queue. A message is acknowledged after its job is committed, so a crash in between only delivers it again."""
 
     def __init__(self, rule: IntakeRule) -> None:
@@ -301,7 +301,7 @@ class Intake:
 
 async def serve_intakes(rules: Sequence[IntakeRule], stopping: asyncio.Event) -> tuple[int, int]:
     """Read these queues until ``stopping`` is set. Returns how many messages became jobs, and how many dead letters."""
-    intakes = [Intake(rule) for rule in rules]
+    intakes = [QueueReader(rule) for rule in rules]
     await asyncio.gather(*(intake.run(stopping) for intake in intakes))
     return sum(intake.accepted for intake in intakes), sum(intake.refused for intake in intakes)
 

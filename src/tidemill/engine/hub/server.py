@@ -25,7 +25,7 @@ from tidemill.engine.hub.guard import HandGuard
 from tidemill.engine.hub.hungry import HungryHands
 from tidemill.engine.hub.intake import HandCall, Intake, rounds
 from tidemill.engine.hub.keys import HubKeys
-from tidemill.engine.listener import RECONNECTED, TICK, WakeupListener
+from tidemill.engine.listener import TICK, WakeupListener
 from tidemill.stores.base import StepResult, Store
 from tidemill.stores.hub.codec import decoder
 from tidemill.stores.hub.protocol import (
@@ -39,6 +39,7 @@ from tidemill.stores.hub.protocol import (
     read_request,
     result_bytes,
 )
+from tidemill.stores.wakeup_messages import RECONNECTED
 from tidemill.stores.wire.base import Answer, HubWire
 
 _log = logging.getLogger("tidemill.hub")

@@ -19,7 +19,7 @@ from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.job import UniqueHold
 from tidemill.domain.unique import Unique
 from tidemill.errors import BadSettings, QueueFull, StoreError, TidemillError
-from tidemill.rabbitmq import check_broker_url, connect
+from tidemill.rabbitmq import PATIENCE, check_broker_url, connect
 from tidemill.stores.bus.address import without_password
 from tidemill.tasks.options import TaskOptions
 
@@ -218,15 +218,15 @@ class QueueReader:
             await asyncio.wait({failed, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if failed.done():
                 raise failed.result()
-            await queue.cancel(tag)
-            await asyncio.gather(*self._tasks)
+            async with asyncio.timeout(PATIENCE):
+                await queue.cancel(tag)
         finally:
             stopped.cancel()
-            for task in self._tasks:
-                task.cancel()
+            # Never cancelled: an enqueue ends by itself, and the jobs of other messages share its commit.
             await asyncio.gather(*self._tasks, return_exceptions=True)
             with contextlib.suppress(Exception):
-                await connection.close()
+                async with asyncio.timeout(PATIENCE):
+                    await connection.close()
 
     async def _begin(self, channel: AbstractChannel, message: AbstractIncomingMessage) -> None:
         task = asyncio.ensure_future(self._take(channel, message))
@@ -273,7 +273,9 @@ class QueueReader:
                 _log.exception("message %s of queue %s failed; retrying", message.id, message.queue)
             else:
                 return
-            await asyncio.sleep(self._random.uniform(pause / 2, pause))
+            if self._stopping.is_set() or self._failed is None or self._failed.done():
+                raise ConnectionError("the message is left to the next reader")
+            await self._pause(pause)
             pause = min(2 * pause, _LONGEST)
 
     async def _bury(self, channel: AbstractChannel, message: AbstractIncomingMessage, reason: str) -> None:

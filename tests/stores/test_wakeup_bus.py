@@ -229,9 +229,12 @@ def test_a_pause_reaches_workers_over_the_bus_before_their_cache_expires(url: st
         @app.task
         def note() -> None: ...
 
-        with app.worker(poll=120.0):
+        with app.worker(poll=120.0), closing(app.store.listen()) as listener:
             note.enqueue().result(timeout=WITHIN)  # the worker has read pauses, settings and rules
+            while listener.wait(0.2):
+                pass
             operator.control.pause("queue", "default")
+            heard(listener, "change", 4.0)  # sooner than the cache of 5 seconds expires
             job = note.enqueue()
             note.using(queue="other").enqueue().result(timeout=WITHIN)
             assert job.refresh().status == "pending"

@@ -97,6 +97,7 @@ def pages(app: App, ids: list[str]) -> dict[str, str]:
     """Return the measured pages by name."""
     failed = app.jobs.list(status=JobState.FAILED, limit=1).items
     schedule = app.schedules.list()[0]
+    error = app.errors.list(limit=1)[0]
     return {
         "overview, an hour": "/",
         "overview, a day": "/?window=24h",
@@ -109,6 +110,7 @@ def pages(app: App, ids: list[str]) -> dict[str, str]:
         "a job": f"/jobs/{ids[0]}",
         "a failed job": f"/jobs/{failed[0].id}",
         "errors": "/errors",
+        "an error": f"/errors/{error.fingerprint}",
         "schedules": "/schedules",
         "a schedule": f"/schedules/{schedule.id}",
         "tasks": "/tasks",

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from tidemill.client.documents import current_duties
 from tidemill.client.stats.loads import is_living, liveness
 from tidemill.client.stats.snapshot import last_tick
+from tidemill.dashboard import charts
 from tidemill.dashboard.confirmation import ask
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
@@ -31,6 +32,7 @@ NAMED = 3
 """Number of held jobs that the list shows per worker."""
 
 MOST_HELD = 1_000
+MOST_SPARKS = 200
 MOST_GONE = 100
 LATELY = timedelta(hours=1)
 
@@ -55,6 +57,12 @@ class WorkerSlot(NamedTuple):
     def number(self) -> int:
         return self.claimed + self.running
 
+    @property
+    def fraction(self) -> float:
+        """The share of its slots in use."""
+        slots = self.worker.concurrency
+        return min(self.number / slots, 1.0) if slots else 0.0
+
 
 class DutyRow(NamedTuple):
     """Status of one duty, as the lease holder reports it."""
@@ -77,6 +85,37 @@ class LeaseRow(NamedTuple):
     tick_at: datetime | None
     stuck: str | None
     duties: list[DutyRow]
+
+
+class HostGroup(NamedTuple):
+    """The workers of one host, busiest first."""
+
+    name: str
+    seats: list[WorkerSlot]
+
+    @property
+    def slots(self) -> int:
+        return sum(seat.worker.concurrency for seat in self.seats if seat.living)
+
+    @property
+    def held(self) -> int:
+        return sum(seat.number for seat in self.seats)
+
+    @property
+    def fraction(self) -> float:
+        """The share of the slots in use."""
+        return min(self.held / self.slots, 1.0) if self.slots else 0.0
+
+
+def by_host(seats: Iterable[WorkerSlot]) -> list[HostGroup]:
+    """Group workers by their host, in the order of the names."""
+    hosts: dict[str, list[WorkerSlot]] = defaultdict(list)
+    for seat in seats:
+        hosts[seat.worker.host].append(seat)
+    return [
+        HostGroup(host, sorted(group, key=lambda seat: (-seat.number, seat.worker.name)))
+        for host, group in sorted(hosts.items())
+    ]
 
 
 @pages.get("/workers", role=Role.VIEWER, everywhere=True)
@@ -153,7 +192,9 @@ def _look(request: PageRequest) -> dict[str, Any]:
     there = [seat for seat in seats if seat.living or seat.number]
     gone = [seat for seat in seats if not seat.living and not seat.number]
     return {
+        "hosts": by_host(there),
         "seats": there,
+        "paths": _paths(request),
         "gone": gone[:MOST_GONE],
         "gone_number": len(gone),
         "slots": sum(seat.worker.concurrency for seat in there if seat.living),
@@ -161,6 +202,12 @@ def _look(request: PageRequest) -> dict[str, Any]:
         "leases": _leases(request, workers, at),
         "at": at,
     }
+
+
+def _paths(request: PageRequest) -> dict[str, str]:
+    """Return a sparkline of the jobs that each worker ended per minute in the last hour."""
+    rows = request.app.stats.throughput_by("worker", LATELY, limit=MOST_SPARKS, tenant=request.tenant)
+    return {row.name: charts.spark(row.total, width=120, height=20) for row in rows}
 
 
 def _ended_at(job: JobRow) -> datetime:

@@ -76,7 +76,7 @@ class RollupStore(ABC):
         limit: int = 8,
         now: datetime | None = None,
     ) -> GroupedSeries:
-        """Ended and failed jobs per step, by task, tenant or queue, of the ``limit`` groups with the most jobs. The steps are
+        """Ended and failed jobs per step, by task, tenant, queue or worker, of the ``limit`` groups with the most jobs. The steps are
         those of ``series``.
         """
 

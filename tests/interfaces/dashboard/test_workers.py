@@ -17,7 +17,7 @@ def test_a_worker_is_shown_with_the_jobs_it_holds(shop: House) -> None:
     assert len(claim(shop, worker, 4)) == 4
     page = shop.person("viewer").open("/workers")
     read = words(page)
-    assert "grinder mill, pid 7, node rack-4 , version 1.2.3" in read
+    assert "grinder pid 7, node rack-4 , version 1.2.3" in read
     assert "4 of 4" in read
     assert "mail 2 tasks" in read
     assert "and 1 more" in read
@@ -167,3 +167,18 @@ def test_a_key_of_one_tenant_sees_no_workers_and_no_link_to_them(shop: House) ->
     page = person.open("/")
     assert 'data-go="w"' not in page
     assert 'id="crew"' not in page
+
+
+def test_workers_are_grouped_by_host_with_their_slots_in_use(shop: House) -> None:
+    for host, name in (("mill", "mill-1"), ("mill", "mill-2"), ("barn", "barn-1")):
+        join(shop, name, host=host, concurrency=4)
+    worker = join(shop, "mill-3", host="mill", concurrency=4)
+    post(shop)
+    claim(shop, worker)
+    page = shop.person("viewer").open("/workers")
+    hosts = [part.split("</th>")[0] for part in page.split('<th scope="rowgroup" colspan="2">')[1:]]
+    assert [host.split()[0] for host in hosts] == ["barn", "mill"]
+    assert "3 workers" in hosts[1]
+    assert "1 of 12" in page
+    assert page.index("mill-3") < page.index("mill-1"), "the busiest worker comes first"
+    assert 'aria-label="Slots in use by mill-3"' in page

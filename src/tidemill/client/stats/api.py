@@ -330,9 +330,9 @@ class StatsApi:
         tenant: str | None = None,
         store: str | None = None,
     ) -> Report[GroupThroughput]:
-        """Return ended and failed jobs per step of the tasks, queues or tenants with the most jobs, most jobs first."""
-        if group not in ("task", "queue", "tenant"):
-            raise BadFilter(f"group is {group!r}; choose task, queue or tenant", field="group")
+        """Return ended and failed jobs per step of the tasks, queues, tenants or workers with the most jobs, most jobs first."""
+        if group not in ("task", "queue", "tenant", "worker"):
+            raise BadFilter(f"group is {group!r}; choose task, queue, tenant or worker", field="group")
         length, steps = read_window(window)
         look = self._look(tenant, store)
         series = look.store.series_by(

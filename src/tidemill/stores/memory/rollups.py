@@ -122,7 +122,7 @@ class MemoryRollups(MemoryPart, RollupStore):
             steps, length = steps_of(self._at(now), window, step)
             ended: dict[str, dict[datetime, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
             for key, sums in _counted(state).items():
-                own = key.scope is RollupScope.DETAIL and tenant in (ALL_TENANTS, key.tenant)
+                own = key.scope is scope_of(group, tenant) and tenant in (ALL_TENANTS, key.tenant)
                 if own and steps[0] <= key.at < steps[-1] + length:
                     cell = ended[getattr(key, group.value)][floored(key.at, length)]
                     cell[0] += sums.jobs

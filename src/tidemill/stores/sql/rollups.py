@@ -99,6 +99,7 @@ class SqlRollups(SqlPart, RollupStore):
     ) -> GroupedSeries:
         steps, length = steps_of(self._time(now), window, step)
         takes = {
+            "scope": scope_of(group, tenant),
             "group": group,
             "since": steps[0],
             "until": steps[-1] + length,
@@ -106,7 +107,10 @@ class SqlRollups(SqlPart, RollupStore):
             "tenant": tenant_of(tenant),
             "limit": at_most(limit),
         }
-        return grouped_series(steps, length, self._db.run("ended_series_by", takes))
+        rows = self._db.run("ended_series_by", takes)
+        if group is Group.WORKER:
+            rows = [(at, str(UUID(name)) if name else "", *counts) for at, name, *counts in rows]
+        return grouped_series(steps, length, rows)
 
     def times_by(
         self,

@@ -245,6 +245,17 @@ class SeriesLaws:
         ):
             assert self.slots(store, **how)[1][1:] == expected
 
+    def test_the_ends_of_each_worker_are_counted_per_step(self, store: Store) -> None:
+        end(store, worker=WORKER, tenant="a")
+        end(store, S.FAILED, worker=WORKER, tenant="b")
+        store.fold_ends()
+        end(store, worker=OTHER, tenant="a")
+        series = store.series_by(Group.WORKER, 3 * MINUTE, MINUTE, tenant=ALL_TENANTS, now=at(60))
+        cells = {name: rows[1] for name, rows in series.groups.items()}
+        assert cells == {str(WORKER): (2, 1), str(OTHER): (1, 0)}
+        one = store.series_by(Group.WORKER, 3 * MINUTE, MINUTE, tenant="b", now=at(60))
+        assert list(one.groups) == [str(WORKER)]
+
     def test_a_step_is_a_multiple_of_what_the_window_keeps(self, store: Store) -> None:
         end(store)
         series = store.series(24 * HOUR, 10 * MINUTE, tenant=ALL_TENANTS, now=at(60))

@@ -1,14 +1,15 @@
 -- ended_series_by: ended and failed jobs per step of the largest groups: the rollups and the journal of ends. Index: the primary
 -- key of the rollups, or rollups_tenant.
--- takes: group text, since timestamptz, until timestamptz, step interval, tenant text, limit int4
+-- takes: scope text, group text, since timestamptz, until timestamptz, step interval, tenant text, limit int4
 -- gives: at timestamptz, name text, total int8, failed int8
 with ended as (
-  select at, case :group when 'task' then task when 'tenant' then tenant else queue end as name, state, jobs
+  select at, case :group when 'task' then task when 'tenant' then tenant when 'worker' then worker else queue end as name, state, jobs
   from tidemill_rollups
-  where scope = 'detail' and at >= :since and at < :until
+  where scope = :scope and at >= :since and at < :until
     and tenant = :tenant -- when tenant
   union all
-  select at, case :group when 'task' then task when 'tenant' then tenant else queue end, state, jobs
+  select at, case :group when 'task' then task when 'tenant' then tenant
+         when 'worker' then coalesce(lower(hex(worker)), '') else queue end, state, jobs
   from tidemill_ends
   where state is not null and at >= :since and at < :until
     and tenant = :tenant -- when tenant

@@ -164,7 +164,7 @@ class Inspection(StoreApi):
 
     def stream_source(self, row: JobRow, name: str) -> StreamSource:
         """Return a stream of a job that was read before, to read it page by page."""
-        return StreamSource(self._client, self._client.placement.current(), row.id, row.tenant, name)
+        return StreamSource(self._client, self._client.store_name(None, row.tenant), row.id, row.tenant, name)
 
     def planned(self, declared: Declared, options: CallOptions, args: dict[str, Any]) -> JobRow:
         """Return the job that a call would create if no other job held its unique key."""
@@ -177,8 +177,8 @@ class Inspection(StoreApi):
 
     def why(self, row: JobRow, now: datetime) -> list[Reason]:
         """Return why a job that was just read is not running, or how it ended."""
-        name = None if self._client.placement.is_single else self._client.store_name(None)
-        return explain(self._store, row, now, name)
+        name = None if self._client.placement.is_single else self._client.store_name(None, row.tenant)
+        return explain(self._client.store(None, row.tenant), row, now, name)
 
     def origin(self, row: JobRow) -> Origin:
         """Return the definition and the schedule that created a job."""

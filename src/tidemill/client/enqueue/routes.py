@@ -34,7 +34,7 @@ from tidemill.domain.unique import Unique
 from tidemill.errors import JobExists, StoreError, UsageError
 from tidemill.stores.base import Store
 from tidemill.stores.large_values import stored_job
-from tidemill.tasks.ambient import COLLECTOR, JOB, Collector, current_collector, scoped_tenant
+from tidemill.tasks.ambient import COLLECTOR, JOB, Collector, current_collector, current_tenant, scoped_tenant
 from tidemill.tasks.events import Event
 from tidemill.tasks.hooks import carried_out, check_same, stamped
 from tidemill.tasks.middleware import HookStep, around, around_async
@@ -130,7 +130,8 @@ class Enqueuer:
         """Return the name of the store that the jobs of a call go to."""
         if self._only is not None and call.store is None:
             return self._only
-        return self._client.placement.place(declared, call.store, call.tenant)
+        tenant = call.tenant or current_tenant() or self._client.tenant
+        return self._client.placement.place(declared, call.store, tenant)
 
     def enqueue(
         self, declared: Declared, call: CallOptions, calls: Sequence[Call], place: str | None = None
@@ -278,7 +279,7 @@ class Enqueuer:
 
     def admitted(self, declared: Declared, jobs: list[NewJob]) -> list[NewJob]:
         """Return jobs of one task that were built elsewhere, after the checks of limits; stores the limits of the task."""
-        limits = self.limits(None)
+        limits = self.limits(self._client.store_name(None, jobs[0].tenant))
         limits.look(declared)
         return limits.admitted(declared, jobs)
 

@@ -36,7 +36,11 @@ from tidemill.domain.signals import EmittedEvent, StoredSignal, StoredWait
 from tidemill.domain.states import ENDED, HELD, JobState
 from tidemill.domain.streams import StreamEntry, StreamPosition
 from tidemill.domain.subscriptions import StoredEvent
+<<<<<<< HEAD
 from tidemill.domain.task_records import TaskRecord
+=======
+from tidemill.domain.tenant_placement import TenantPlacement
+>>>>>>> 22e1c80 (stores: keep the placements of tenants on shards)
 
 _EXPIRING = frozenset({JobState.PENDING, JobState.SCHEDULED, JobState.WAITING})
 
@@ -170,6 +174,7 @@ class State:
     failures: list[StoredFailure] = field(default_factory=list)
     error_marks: dict[tuple[str, str], ErrorMark] = field(default_factory=dict)
     counted: dict[str, LimitCount] = field(default_factory=dict)
+    placements: dict[str, TenantPlacement] = field(default_factory=dict)
     #: Jobs whose end is counted.
     tied: set[UUID] = field(default_factory=set)
     #: By job and need; and the jobs that need each job or group.
@@ -236,6 +241,7 @@ class State:
             failures=list(self.failures),
             error_marks=dict(self.error_marks),
             counted=dict(self.counted),
+            placements=dict(self.placements),
             tied=set(self.tied),
             edges={id: dict(edges) for id, edges in self.edges.items()},
             needed={id: set(jobs) for id, jobs in self.needed.items()},

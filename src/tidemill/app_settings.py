@@ -11,7 +11,6 @@ from typing import Any, Literal, NamedTuple, TypedDict
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from tidemill.client.placement import StoreFor, check_stores, is_archive_name
-from tidemill.client.shards.settings import GivenShard, PlaceFor, ShardSettings, read_shards
 from tidemill.clock import Clock
 from tidemill.configuration import default_store, value_of
 from tidemill.delivery.settings import DeliverySettings, read_delivery
@@ -25,6 +24,7 @@ from tidemill.domain.payload import DEFAULT_ARGS_LIMIT, DEFAULT_MAX, DEFAULT_RES
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.retention_settings import Retention, read_retention
 from tidemill.errors import BadSettings, StoreError
+from tidemill.shards.settings import GivenShard, PlaceFor, ShardSettings, read_shards
 from tidemill.stores.base import Store
 from tidemill.stores.blob_files import check_place
 from tidemill.stores.open import create_sqlite_tables, open_store
@@ -167,7 +167,8 @@ def _checked_shards(settings: AppKeywords, store_for: StoreFor | None) -> ShardS
     for name in shards.shards if shards is not None else ():
         if is_archive_name(name):
             raise BadSettings(
-                f"{name!r} is the name of a store for archived jobs; give the shard another name", setting="shards"
+                f"{name!r} is the name of a store for archived jobs; give the shard another name",
+                setting="shards",
             )
     return shards
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
+from tidemill.app_shards import Shards
 from tidemill.client.core import Client
-from tidemill.client.shards.api import Shards
 from tidemill.stores.base import Store
 from tidemill.tasks.ambient import store_scope
 

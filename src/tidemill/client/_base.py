@@ -51,13 +51,14 @@ def in_each_store(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenat
     """
 
     @functools.wraps(method)
-    def each(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         clients = self._client.each_store()
         if not clients:
             return method(self, *args, **kwargs)
-        return [method(type(self)(client), *args, **kwargs) for client in clients][0]
+        answers = [method(type(self)(client), *args, **kwargs) for client in clients]
+        return answers[0]
 
-    return each
+    return call
 
 
 class StoreApi:

@@ -23,11 +23,6 @@ from tidemill.client.enqueue.options import CallOptions, Template
 from tidemill.client.enqueue.routes import Enqueuer
 from tidemill.client.own_connection import OwnConnections
 from tidemill.client.placement import Placement, StoreFor, default_name
-from tidemill.client.shards.fan_out import FanOut
-from tidemill.client.shards.map import ShardMap
-from tidemill.client.shards.missing import note_missing
-from tidemill.client.shards.settings import ALL_SHARDS, ShardSettings
-from tidemill.client.shards.store import ShardedStore
 from tidemill.client.watch import Waiter
 from tidemill.clock import Clock, ManualClock
 from tidemill.delivery.durable import DurableHandler
@@ -44,6 +39,11 @@ from tidemill.domain.retention_settings import Retention
 from tidemill.domain.schedules import ScheduleRow
 from tidemill.domain.subscriptions import TOPIC, NewEvent, dump_data, row_event
 from tidemill.errors import BadSettings, JobNotFound, StoreError, StoreUnavailable
+from tidemill.shards.absence import note_missing
+from tidemill.shards.fan_out import FanOut
+from tidemill.shards.map import ShardMap
+from tidemill.shards.settings import ALL_SHARDS, ShardSettings
+from tidemill.shards.store import ShardedStore
 from tidemill.stores.base import Store
 from tidemill.stores.standby_reads import StandbyReads
 from tidemill.tasks.ambient import current_tenant
@@ -125,6 +125,10 @@ class Client:
     def tenant(self) -> str:
         """The tenant of calls that name none, outside of jobs and tenant blocks."""
         return self._tenant if self.tenant_source is None else self.tenant_source() or self._tenant
+
+    def current_tenant(self) -> str:
+        """The tenant of a call that names none: that of the block or the job around it, else the client's."""
+        return current_tenant() or self.tenant
 
     def _use(
         self,
@@ -283,6 +287,20 @@ class Client:
             return self._routed
         return self.stores[name]
 
+    def missing_shards(self) -> tuple[str, ...]:
+        """Return the shards that lists and statistics leave out at the moment, if calls address all shards here."""
+        return (
+            self._fan_out.missing
+            if self.placement.shards is not None and self.placement.fixed is None
+            else ()
+        )
+
+    def place_of(self, tenant: str) -> str:
+        """Return the store of new rows of a tenant that belong to no task, such as flows; a new tenant gets a shard."""
+        if self.placement.shards is None:
+            return self.store_name(None)
+        return self.placement.place(None, None, tenant)
+
     def each_store(self) -> list[Client]:
         """Return a client for each store with tenants if calls address all shards here, else nothing."""
         if self.store_name(None) != ALL_SHARDS:
@@ -325,9 +343,7 @@ class Client:
         """
         name = self.store_name(store)
         if name == ALL_SHARDS:
-            return [
-                place for one in self.placement.live for place in self.archive_places(choice, store=one)
-            ]
+            return [place for one in self.placement.live for place in self.archive_places(choice, store=one)]
         targets = [policy.to for policy in self.retention.policies if policy.to is not None]
         places: list[ArchivePlace] = []
         if choice.tables:

@@ -45,6 +45,7 @@ from tidemill.domain.stats import (
     UnfinishedCounts,
 )
 from tidemill.errors import TidemillError
+from tidemill.shards.settings import ALL_SHARDS
 from tidemill.stores.base import SchemaStatus
 from tidemill.stores.large_values import stream
 from tidemill.tasks.task import Declared
@@ -107,6 +108,15 @@ class Inspection(StoreApi):
         """Return the names of the app's stores: the live ones first, then those for archived jobs."""
         live = self._client.placement.live
         return (*live, *(name for name in self._client.stores if name not in live))
+
+    def addressable_stores(self) -> tuple[str, ...]:
+        """Return the stores that a page may choose: ``"*"`` for all shards of an app first, if it has any."""
+        shards = self._client.placement.shards
+        return self.store_names() if shards is None else (ALL_SHARDS, *self.store_names())
+
+    def missing_shards(self) -> tuple[str, ...]:
+        """Return the shards that did not answer lately, if calls address all shards here."""
+        return self._client.missing_shards()
 
     def store_status(self, name: str) -> StoreStatus:
         """Return what is known about one of the app's stores."""

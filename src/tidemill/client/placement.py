@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
-from tidemill.client.shards.map import ShardMap
-from tidemill.client.shards.settings import ALL_SHARDS
 from tidemill.client.stats.loads import is_living
 from tidemill.domain.bounds import check_name
 from tidemill.domain.cluster import Worker
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.errors import BadSettings, CrossShard, StoreError
+from tidemill.shards.map import ShardMap
+from tidemill.shards.settings import ALL_SHARDS
 from tidemill.stores.base import Store
 from tidemill.tasks.ambient import JOB, current_collector, current_store, current_tenant
 from tidemill.tasks.registry import Registry

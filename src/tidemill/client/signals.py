@@ -183,7 +183,7 @@ class Signals(TenantApi):
             _encoded("the payload", payload),
             by or who(),
         )
-        target = self._client.store(store, owner)
+        target = self._client.store(self._client.place_of(owner) if store is None else store)
         with target.transaction():
             fresh = target.emit([event], now=self._pin)
             if fresh and named() is not None:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from uuid import UUID
 
-from tidemill.client.shards.missing import noting_missing
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import JobRow
 from tidemill.domain.streams import topic_of
 from tidemill.errors import StoreError
+from tidemill.shards.absence import noting_missing
 from tidemill.stores.base import Listener, Store
 
 _log = logging.getLogger("tidemill.client")

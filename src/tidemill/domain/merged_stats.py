@@ -33,11 +33,11 @@ K = TypeVar("K", bound=Hashable)
 
 def summed(rows: Iterable[T], key: Callable[[T], K], add: Callable[[T, T], T]) -> dict[K, T]:
     """Add up the rows with the same key, in the order of their first occurrence."""
-    found: dict[K, T] = {}
+    sums: dict[K, T] = {}
     for row in rows:
         at = key(row)
-        found[at] = add(found[at], row) if at in found else row
-    return found
+        sums[at] = add(sums[at], row) if at in sums else row
+    return sums
 
 
 def earliest(*instants: datetime | None) -> datetime | None:
@@ -92,7 +92,7 @@ def add_times_by(answers: Iterable[Mapping[str, JobTimes]]) -> dict[str, JobTime
     """Add run times and waits by name."""
     rows = (pair for answer in answers for pair in answer.items())
     added = summed(rows, lambda pair: pair[0], lambda one, other: (one[0], add_times(one[1], other[1])))
-    return {name: times for name, times in added.values()}
+    return dict(added.values())
 
 
 def add_series(answers: Sequence[Series]) -> Series:
@@ -179,9 +179,7 @@ def add_flow_totals(answers: Sequence[FlowTotals]) -> FlowTotals:
     """Add flows and waiting jobs."""
 
     def add(one: FlowTotals, other: FlowTotals) -> FlowTotals:
-        *numbers, first = one
-        *more, second = other
-        sums = [number + another for number, another in zip(numbers, more, strict=True)]
-        return FlowTotals(*sums, earliest(first, second))
+        numbers = {name: getattr(one, name) + getattr(other, name) for name in FlowTotals._fields[:-1]}
+        return FlowTotals(**numbers, unreachable_at=earliest(one.unreachable_at, other.unreachable_at))
 
     return reduce(add, answers)

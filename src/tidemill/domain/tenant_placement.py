@@ -17,7 +17,9 @@ class PlacementState(StrEnum):
 
     PLACED = "placed"
     MOVING = "moving"  #: a move to ``target`` has begun; the tenant's jobs wait in ``shard``
-    DRAINING = "draining"  #: ``shard`` is the new one; ``target`` names the old one, which still has unfinished jobs
+    DRAINING = (
+        "draining"  #: ``shard`` is the new one; ``target`` names the old one, which still has unfinished jobs
+    )
 
 
 @dataclass(frozen=True, slots=True)

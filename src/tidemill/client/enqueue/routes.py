@@ -34,7 +34,7 @@ from tidemill.domain.unique import Unique
 from tidemill.errors import JobExists, StoreError, UsageError
 from tidemill.stores.base import Store
 from tidemill.stores.large_values import stored_job
-from tidemill.tasks.ambient import COLLECTOR, JOB, Collector, current_collector, current_tenant, scoped_tenant
+from tidemill.tasks.ambient import COLLECTOR, JOB, Collector, current_collector, scoped_tenant
 from tidemill.tasks.events import Event
 from tidemill.tasks.hooks import carried_out, check_same, stamped
 from tidemill.tasks.middleware import HookStep, around, around_async
@@ -130,8 +130,9 @@ class Enqueuer:
         """Return the name of the store that the jobs of a call go to."""
         if self._only is not None and call.store is None:
             return self._only
-        tenant = call.tenant or current_tenant() or self._client.tenant
-        return self._client.placement.place(declared, call.store, tenant)
+        return self._client.placement.place(
+            declared, call.store, call.tenant or self._client.current_tenant()
+        )
 
     def enqueue(
         self, declared: Declared, call: CallOptions, calls: Sequence[Call], place: str | None = None

@@ -28,7 +28,6 @@ from tidemill.client.jobs.actions import (
 from tidemill.client.jobs.conditions import SCANNING, instant, job_filter, several
 from tidemill.client.jobs.handle import Job
 from tidemill.client.jobs.why import Reason
-from tidemill.client.shards.missing import says_missing
 from tidemill.domain.bounds import check_text
 from tidemill.domain.decide import Action, expected, move
 from tidemill.domain.durations import Duration, read_duration
@@ -37,6 +36,7 @@ from tidemill.domain.job import CHANGEABLE, JobRow, levels_from
 from tidemill.domain.log_search import FoundLine, LogFilter
 from tidemill.domain.states import ENDED, HELD, JobState
 from tidemill.errors import BadFilter, BadSettings, JobNotFound
+from tidemill.shards.absence import says_missing
 from tidemill.stores.base import Store
 from tidemill.tasks.ambient import current_tenant
 
@@ -181,7 +181,7 @@ def _in_each_shard(act: Callable[Concatenate[Jobs, P], Acted]) -> Callable[Conca
     """Let a bulk action on jobs of all tenants run in every shard, each with transactions of its own."""
 
     @functools.wraps(act)
-    def each(self: Jobs, /, *args: P.args, **given: P.kwargs) -> Acted:
+    def call(self: Jobs, /, *args: P.args, **given: P.kwargs) -> Acted:
         options: dict[str, Any] = dict(given)
         everywhere = options.get("store") is None and self._tenant(options.get("tenant")) == ALL_TENANTS
         clients = self._client.each_store() if everywhere else []
@@ -190,7 +190,7 @@ def _in_each_shard(act: Callable[Concatenate[Jobs, P], Acted]) -> Callable[Conca
         parts = [act(Jobs(client), *args, **given) for client in clients]
         return Acted(sum(part.done for part in parts), sum(part.skipped for part in parts))
 
-    return each
+    return call
 
 
 class Jobs:

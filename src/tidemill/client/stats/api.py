@@ -45,6 +45,7 @@ from tidemill.domain.stats import (
     mean,
 )
 from tidemill.errors import BadFilter
+from tidemill.shards.absence import says_missing
 from tidemill.tasks.ambient import current_tenant
 
 DAY = timedelta(hours=24)

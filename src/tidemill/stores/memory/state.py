@@ -36,11 +36,8 @@ from tidemill.domain.signals import EmittedEvent, StoredSignal, StoredWait
 from tidemill.domain.states import ENDED, HELD, JobState
 from tidemill.domain.streams import StreamEntry, StreamPosition
 from tidemill.domain.subscriptions import StoredEvent
-<<<<<<< HEAD
 from tidemill.domain.task_records import TaskRecord
-=======
 from tidemill.domain.tenant_placement import TenantPlacement
->>>>>>> 22e1c80 (stores: keep the placements of tenants on shards)
 
 _EXPIRING = frozenset({JobState.PENDING, JobState.SCHEDULED, JobState.WAITING})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from tidemill.domain.tenant_placement import PlacementState, TenantPlacement
 from tidemill.stores.base import Store
@@ -28,7 +29,7 @@ class PlacementLaws:
 
     def test_threads_that_place_a_tenant_together_agree(self, store: Store) -> None:
         answers = together(
-            [lambda shard=shard: store.place([TenantPlacement("acme", shard)], now=T0) for shard in "abcd"]
+            [partial(store.place, [TenantPlacement("acme", shard)], now=T0) for shard in "abcd"]
         )
         assert len({row.shard for rows in answers for row in rows}) == 1
 
@@ -67,5 +68,7 @@ class PlacementLaws:
         assert store.placed() == []
 
     def test_empty_batches_change_nothing(self, store: Store) -> None:
-        assert store.place([]) == [] and store.replace([]) == frozenset() and store.placed([]) == []
+        assert store.place([]) == []
+        assert store.replace([]) == frozenset()
+        assert store.placed([]) == []
         store.copy_placements([])

@@ -11,13 +11,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, cast
 
-from tidemill.client.shards.fan_out import FanOut
-from tidemill.client.shards.listener import MergedListener
-from tidemill.client.shards.map import ShardMap
-from tidemill.client.shards.missing import note_missing
-from tidemill.client.shards.routes import VERBS, Options, Scope, VerbRoute
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.errors import CrossShard, JobNotFound, StoreError, UsageError
+from tidemill.shards.absence import note_missing
+from tidemill.shards.fan_out import FanOut
+from tidemill.shards.listener import MergedListener
+from tidemill.shards.map import ShardMap
+from tidemill.shards.routes import VERBS, Options, RouteScope, VerbRoute
 from tidemill.stores.base import Listener, Store
 
 StoreNamed = Callable[[str], Store]
@@ -75,20 +75,20 @@ class ShardedStore:
     # Calls -------------------------------------------------------------------------------------------------------------
 
     def _call(self, verb: str, route: VerbRoute, /, *args: Any, **options: Any) -> Any:
-        if route.scope is Scope.ROWS:
+        if route.scope is RouteScope.ROWS:
             return self._by_rows(verb, route, args, options)
         return self._ask(verb, route, self._names(route, args, options), args, options)
 
     def _names(self, route: VerbRoute, args: Sequence[Any], options: Options) -> tuple[str, ...]:
         """Return the shards of a call, the current one of its tenant first."""
         match route.scope:
-            case Scope.HOME:
+            case RouteScope.HOME:
                 return (self._map.home,)
-            case Scope.TENANT:
+            case RouteScope.TENANT:
                 tenant = options.get("tenant", ALL_TENANTS)
-            case Scope.FILTER | Scope.ROW:
+            case RouteScope.FILTER | RouteScope.ROW:
                 tenant = args[0].tenant
-            case Scope.GROUPS:
+            case RouteScope.GROUPS:
                 tenant = args[0][0].tenant
             case _:
                 tenant = ALL_TENANTS
@@ -105,10 +105,10 @@ class ShardedStore:
 
     def _distinct(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return these shards without those that are the same store as an earlier one, as in tests."""
-        found: dict[int, str] = {}
+        first_names: dict[int, str] = {}
         for name in names:
-            found.setdefault(id(self._find(name)), name)
-        return tuple(found.values())
+            first_names.setdefault(id(self._find(name)), name)
+        return tuple(first_names.values())
 
     def _by_rows(self, verb: str, route: VerbRoute, args: Sequence[Any], options: Options) -> Any:
         """Divide rows by the shards of their tenants, and put the answers together."""
@@ -193,7 +193,7 @@ class ShardedStore:
         open_one: _Transaction | None = getattr(self._local, "transaction", None)
         if open_one is None:
             return None
-        belongs = route.writes or (len(names) == 1 and route.scope not in (Scope.HOME, Scope.ALL))
+        belongs = route.writes or (len(names) == 1 and route.scope not in (RouteScope.HOME, RouteScope.ALL))
         if open_one.shard is None and belongs:
             open_one.stack.enter_context(self._find(names[0]).transaction())
             open_one.shard = names[0]

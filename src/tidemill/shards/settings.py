@@ -48,7 +48,7 @@ class ShardSettings:
 
     def added_to(self, stores: Mapping[str, str | Store]) -> dict[str, str | Store]:
         """Return the stores of an app together with those of its shards."""
-        found = dict(stores)
+        combined = dict(stores)
         for name, shard in self.shards.items():
             if shard.store is None and name not in stores:
                 raise BadSettings(
@@ -60,13 +60,11 @@ class ShardSettings:
                     setting="shards",
                 )
             if shard.store is not None:
-                found[name] = shard.store
-        return found
+                combined[name] = shard.store
+        return combined
 
 
-def read_shards(
-    given: Mapping[str, GivenShard] | None, place: PlaceFor | None
-) -> ShardSettings | None:
+def read_shards(given: Mapping[str, GivenShard] | None, place: PlaceFor | None) -> ShardSettings | None:
     """Check the shards of an app; None for an app without shards."""
     if place is not None and not callable(place):
         raise BadSettings(

@@ -7,11 +7,11 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidemill.client.shards.settings import ShardSettings
 from tidemill.clock import Clock
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.tenant_placement import TenantPlacement, choose_shard
 from tidemill.errors import BadSettings, StoreError, StoreUnavailable
+from tidemill.shards.settings import ShardSettings
 from tidemill.stores.base import Store
 
 _log = logging.getLogger("tidemill.client")
@@ -24,7 +24,7 @@ _TOGETHER = 500  # placements that are refreshed with one read
 
 
 @dataclass(slots=True)
-class _Known:
+class _CachedPlacement:
     """A placement, and until when it is used without a read, on the monotonic clock."""
 
     row: TenantPlacement
@@ -44,32 +44,32 @@ class ShardMap:
         self._settings, self._stores, self.home, self._tenant = settings, stores, home, tenant
         self._clock = clock
         self.names = (home, *(name for name in settings.shards if name != home))  #: stores that have tenants
-        self._known: dict[str, _Known] = {}
+        self._cached: dict[str, _CachedPlacement] = {}
         self._lock = threading.Lock()
         self._is_home_away = False
 
     def shard_of(self, tenant: str) -> str:
         """Return the shard of a tenant; a new tenant is placed."""
-        known = self._known.get(tenant)
-        if known is not None and self._clock.monotonic() < known.until:
-            return known.row.shard
+        cached = self._cached.get(tenant)
+        if cached is not None and self._clock.monotonic() < cached.until:
+            return cached.row.shard
         return self.placement(tenant).shard
 
     def placement(self, tenant: str) -> TenantPlacement:
         """Return the placement of a tenant; a new tenant is placed."""
         if tenant in (self._tenant, ALL_TENANTS):
             return TenantPlacement(tenant, self.home)
-        known = self._known.get(tenant)
+        cached = self._cached.get(tenant)
         now = self._clock.monotonic()
-        if known is None:
+        if cached is None:
             return self._first(tenant, now)
-        if now >= known.until:
+        if now >= cached.until:
             self._refresh(tenant, now)
-        return self._known[tenant].row
+        return self._cached[tenant].row
 
     def find(self, tenant: str) -> TenantPlacement:
         """Return the placement of a tenant; the home store for one that has none, which is not placed."""
-        if tenant in self._known or tenant in (self._tenant, ALL_TENANTS):
+        if tenant in self._cached or tenant in (self._tenant, ALL_TENANTS):
             return self.placement(tenant)
         now = self._clock.monotonic()
         row = self._read(tenant)
@@ -89,7 +89,9 @@ class ShardMap:
     def check(self, shard: str) -> None:
         """Raise ``BadSettings`` for a shard that the app does not have."""
         if shard not in self.names:
-            raise BadSettings(f"there is no shard named {shard!r}; there are {', '.join(self.names)}", shard=shard)
+            raise BadSettings(
+                f"there is no shard named {shard!r}; there are {', '.join(self.names)}", shard=shard
+            )
 
     @property
     def weights(self) -> dict[str, float]:
@@ -99,7 +101,7 @@ class ShardMap:
     def forget(self, tenant: str) -> None:
         """Read the placement of a tenant again before its next use."""
         with self._lock:
-            self._known.pop(tenant, None)
+            self._cached.pop(tenant, None)
 
     def rows(self) -> list[TenantPlacement]:
         """Return all placements of the home store, by tenant."""
@@ -158,24 +160,27 @@ class ShardMap:
             return choose_shard(tenant, self._settings.weights)
         if chosen not in self.names:
             raise BadSettings(
-                f"place returned {chosen!r} for tenant {tenant}; there are {', '.join(self.names)}", tenant=tenant
+                f"place returned {chosen!r} for tenant {tenant}; there are {', '.join(self.names)}",
+                tenant=tenant,
             )
         return chosen
 
     def _refresh(self, tenant: str, now: float) -> None:
         """Read expired placements again, this one and others with it. They stay in use while the home store is away."""
         with self._lock:
-            expired = [name for name, known in self._known.items() if known.until <= now]
+            expired = [name for name, cached in self._cached.items() if cached.until <= now]
             expired = [tenant, *(name for name in expired if name != tenant)][:_TOGETHER]
             for name in expired:
                 # Other threads use the known ones during this read.
-                self._known[name].until = now + _AGAIN
+                self._cached[name].until = now + _AGAIN
         try:
             rows = self._stores[self.home].placed(expired)
         except StoreError as error:
             if not self._is_home_away:
                 self._is_home_away = True
-                _log.warning("known placements stay in use, because the home store does not answer: %s", error)
+                _log.warning(
+                    "known placements stay in use, because the home store does not answer: %s", error
+                )
             return
         self._is_home_away = False
         self._learn(rows, now)
@@ -190,7 +195,7 @@ class ShardMap:
                 )
         with self._lock:
             for row in rows:
-                self._known[row.tenant] = _Known(row, since + FRESH)
+                self._cached[row.tenant] = _CachedPlacement(row, since + FRESH)
         return rows
 
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tidemill.client._base import StoreApi, async_twin
-from tidemill.client.shards.map import ShardMap
 from tidemill.client.stats.loads import is_living
 from tidemill.domain.tenant_placement import TenantPlacement
 from tidemill.errors import BadSettings, TidemillError
+from tidemill.shards.map import ShardMap
 
 COUNTED = 10_000
 """Maximum number of waiting jobs that are counted in each shard."""
@@ -38,7 +38,8 @@ class Shards(StoreApi):
         shards = self._client.placement.shards
         if shards is None:
             raise BadSettings(
-                "this app has no shards; give it some: App(url, shards={'eu': 'postgresql://…'})", setting="shards"
+                "this app has no shards; give it some: App(url, shards={'eu': 'postgresql://…'})",
+                setting="shards",
             )
         return shards
 
@@ -67,7 +68,15 @@ class Shards(StoreApi):
             code = error.code
         weights = shards.weights
         return ShardStatus(
-            name, store.url, weights.get(name, 0.0), name in weights, name == shards.home, tenants, workers, waiting, code
+            name,
+            store.url,
+            weights.get(name, 0.0),
+            name in weights,
+            name == shards.home,
+            tenants,
+            workers,
+            waiting,
+            code,
         )
 
     def placements(self) -> Sequence[TenantPlacement]:

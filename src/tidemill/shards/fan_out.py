@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextvars import copy_context
@@ -62,6 +62,12 @@ class FanOut:
             raise next(iter(failures.values()))
         return answers, list(failures)
 
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The shards that did not answer the last question."""
+        with self._lock:
+            return tuple(sorted(self._away))
+
     def _begin(self, name: str, question: Callable[[], Any]) -> Future[Any]:
         with self._lock:
             if self._is_closed:
@@ -107,5 +113,3 @@ class FanOut:
             pools, self._pools = self._pools, {}
         for pool in pools.values():
             pool.shutdown(wait=True, cancel_futures=True)
-
-

@@ -21,7 +21,9 @@ class MergedListener:
         self._is_closed = threading.Event()
         self._listeners: dict[int, Listener] = {}
         self._threads = [
-            threading.Thread(target=self._loop, args=[number, store], name="tidemill-shard-listener", daemon=True)
+            threading.Thread(
+                target=self._loop, args=[number, store], name="tidemill-shard-listener", daemon=True
+            )
             for number, store in enumerate(stores)
         ]
         for thread in self._threads:

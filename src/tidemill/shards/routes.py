@@ -12,10 +12,10 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any
 
-from tidemill.archive.tiers import MergedReader
 from tidemill.domain.filters import Page, Sort
 from tidemill.domain.limits import Use
 from tidemill.domain.log_search import FoundLine, LogPlace, read_log_cursor
+from tidemill.domain.merged_pages import MergedReader
 from tidemill.domain.merged_stats import (
     add_counts,
     add_crowds,
@@ -30,6 +30,7 @@ from tidemill.domain.merged_stats import (
     earliest,
     summed,
 )
+from tidemill.domain.schedules import Due
 from tidemill.domain.signals import Posted
 from tidemill.stores.signals import UnreadSignals
 
@@ -39,7 +40,7 @@ Merge = Callable[[Answers, Options], Any]
 """Makes one answer of those of several shards; the options are the keywords of the call."""
 
 
-class Scope(Enum):
+class RouteScope(Enum):
     """What decides to which shards a call goes."""
 
     TENANT = auto()  #: the keyword ``tenant``
@@ -55,11 +56,13 @@ class Scope(Enum):
 class VerbRoute:
     """The route of one verb."""
 
-    scope: Scope
+    scope: RouteScope
     merge: Merge
     writes: bool = False
     creates: bool = False  #: whether it adds rows, which belong into the current shard of their tenant, a new one included
-    owned: bool = False  #: whether it fails in a shard without the row that it names, so that the next one is asked
+    owned: bool = (
+        False  #: whether it fails in a shard without the row that it names, so that the next one is asked
+    )
 
 
 # Merges ----------------------------------------------------------------------------------------------------------------
@@ -129,15 +132,16 @@ def _counts(answers: Answers, options: Options) -> Any:
     left: int | None = options.get("most")
     if left is None:
         return counts
-    kept = {}
+    shown = {}
     for state, number in counts.items():
-        kept[state] = min(number, left)
-        left -= kept[state]
-    return {state: number for state, number in kept.items() if number}
+        shown[state] = min(number, left)
+        left -= shown[state]
+    return {state: number for state, number in shown.items() if number}
 
 
 def _depth(answers: Answers, options: Options) -> int:
-    return min(sum(answers), options["most"])
+    most: int = options["most"]
+    return min(sum(answers), most)
 
 
 def _distinct(key: Callable[[Any], Any]) -> Merge:
@@ -165,11 +169,11 @@ def _lines(answers: Sequence[Page[FoundLine]], options: Options) -> Page[FoundLi
     ends = [read_log_cursor(page.next) for page in answers if page.next is not None]
     horizon = max(ends, default=None)
     lines = sorted((line for page in answers for line in page.items), key=_place, reverse=True)
-    kept = [line for line in lines if horizon is None or _place(line) >= horizon]
+    shown = [line for line in lines if horizon is None or _place(line) >= horizon]
     limit = options.get("limit", 100)
-    if len(kept) > limit:
-        return Page(kept[:limit], _place(kept[limit - 1]).cursor())
-    return Page(kept, None if horizon is None else horizon.cursor())
+    if len(shown) > limit:
+        return Page(shown[:limit], _place(shown[limit - 1]).cursor())
+    return Page(shown, None if horizon is None else horizon.cursor())
 
 
 def _place(line: FoundLine) -> LogPlace:
@@ -185,7 +189,9 @@ def _posted(answers: Answers, _: Options) -> list[Posted]:
 
 
 def _events(answers: Answers, options: Options) -> list[Any]:
-    rows = sorted(joined(answers, {}), key=attrgetter("created_at", "id"), reverse=options.get("newest", False))
+    rows = sorted(
+        joined(answers, {}), key=attrgetter("created_at", "id"), reverse=options.get("newest", False)
+    )
     return rows[: options.get("limit", 100)]
 
 
@@ -205,6 +211,11 @@ def _uses(answers: Sequence[Sequence[Use]], _: Options) -> list[Use]:
     return list(rows.values())
 
 
+def _due(answers: Sequence[Due], _: Options) -> Due:
+    rows = joined([answer.schedules for answer in answers], {})
+    return Due(rows, earliest(*(answer.next_fire_at for answer in answers)))
+
+
 def _unread(answers: Sequence[UnreadSignals], _: Options) -> UnreadSignals:
     return UnreadSignals(
         sum(answer.unread for answer in answers), earliest(*(answer.oldest_at for answer in answers))
@@ -215,29 +226,29 @@ _CLAIMED = attrgetter("claimed_at")
 
 
 def _tenant(merge: Merge, *, writes: bool = False, owned: bool = False) -> VerbRoute:
-    return VerbRoute(Scope.TENANT, merge, writes=writes, owned=owned)
+    return VerbRoute(RouteScope.TENANT, merge, writes=writes, owned=owned)
 
 
 def _all(merge: Merge, *, writes: bool = False) -> VerbRoute:
-    return VerbRoute(Scope.ALL, merge, writes=writes)
+    return VerbRoute(RouteScope.ALL, merge, writes=writes)
 
 
-_HOME = VerbRoute(Scope.HOME, first)
-_HOME_WRITE = VerbRoute(Scope.HOME, first, writes=True)
+_HOME = VerbRoute(RouteScope.HOME, first)
+_HOME_WRITE = VerbRoute(RouteScope.HOME, first, writes=True)
 
 VERBS: Mapping[str, VerbRoute] = {
     # Jobs
-    "enqueue": VerbRoute(Scope.ROWS, joined, writes=True, creates=True),
-    "move": VerbRoute(Scope.ROWS, union, writes=True),
-    "change": VerbRoute(Scope.ROWS, union, writes=True),
+    "enqueue": VerbRoute(RouteScope.ROWS, joined, writes=True, creates=True),
+    "move": VerbRoute(RouteScope.ROWS, union, writes=True),
+    "change": VerbRoute(RouteScope.ROWS, union, writes=True),
     "request_cancel": _tenant(union, writes=True),
     "delete": _tenant(union, writes=True),
     "get": _tenant(by_id),
-    "jobs": VerbRoute(Scope.FILTER, _page),
-    "count": VerbRoute(Scope.FILTER, _counts),
+    "jobs": VerbRoute(RouteScope.FILTER, _page),
+    "count": VerbRoute(RouteScope.FILTER, _counts),
     "executions": _tenant(joined),
     "logs": _tenant(first),
-    "search_logs": VerbRoute(Scope.FILTER, _lines),
+    "search_logs": VerbRoute(RouteScope.FILTER, _lines),
     "checkpoints": _tenant(mapped),
     "stream": _tenant(first),
     "stream_names": _tenant(mapped),
@@ -273,17 +284,18 @@ VERBS: Mapping[str, VerbRoute] = {
     "now": _HOME,
     "check": _HOME,
     # Definitions, schedules and fires
-    "put_definition": VerbRoute(Scope.ROW, first, writes=True, creates=True),
+    "put_definition": VerbRoute(RouteScope.ROW, first, writes=True, creates=True),
     "definitions": _tenant(once),
     "definition_versions": _tenant(first),
     "enable_definitions": _tenant(union, writes=True),
     "drop_definitions": _tenant(union, writes=True),
-    "put_schedules": VerbRoute(Scope.ROWS, union, writes=True, creates=True),
+    "put_schedules": VerbRoute(RouteScope.ROWS, union, writes=True, creates=True),
     "schedules": _tenant(once),
     "enable_schedules": _tenant(union, writes=True),
     "drop_schedules": _tenant(union, writes=True),
-    "note_fires": VerbRoute(Scope.ROWS, union, writes=True, creates=True),
+    "note_fires": VerbRoute(RouteScope.ROWS, union, writes=True, creates=True),
     "fires": _tenant(ordered(attrgetter("fire_at"), limit=100, reverse=True)),
+    "due": _all(_due),
     "last_fires": _all(mapped),
     "active_jobs": _all(joined),
     "occurrences": _all(joined),
@@ -296,7 +308,7 @@ VERBS: Mapping[str, VerbRoute] = {
     "pauses": _all(_distinct(attrgetter("kind", "name"))),
     "settings": _HOME,
     # Flows
-    "start_flow": VerbRoute(Scope.GROUPS, first, writes=True, creates=True),
+    "start_flow": VerbRoute(RouteScope.GROUPS, first, writes=True, creates=True),
     "attach": _tenant(nothing, writes=True, owned=True),
     "grow_group": _tenant(nothing, writes=True, owned=True),
     "change_flow": _tenant(first, writes=True),
@@ -304,7 +316,7 @@ VERBS: Mapping[str, VerbRoute] = {
     "edges_of": _all(joined),
     "joins_of": _all(joined),
     "flow": _tenant(once),
-    "flows": VerbRoute(Scope.FILTER, newest),
+    "flows": VerbRoute(RouteScope.FILTER, newest),
     "flow_jobs": _tenant(by_id),
     "group_jobs": _tenant(first),
     "group_counts": _all(joined),
@@ -312,27 +324,30 @@ VERBS: Mapping[str, VerbRoute] = {
     "flow_totals": _tenant(lambda answers, _: add_flow_totals(answers)),
     "stalled_flows": _tenant(by_id),
     "archived_flows": _tenant(once),
-    "search_archived_flows": VerbRoute(Scope.FILTER, newest),
+    "search_archived_flows": VerbRoute(RouteScope.FILTER, newest),
     # Signals and events
-    "post_signals": VerbRoute(Scope.ROWS, _posted, writes=True),
+    "post_signals": VerbRoute(RouteScope.ROWS, _posted, writes=True),
     "signals": _tenant(first),
     "waits": _tenant(joined),
     "questions": _tenant(ordered(attrgetter("job_id"), limit=100)),
     "unread_signals": _all(_unread),
-    "emit": VerbRoute(Scope.ROWS, union, writes=True, creates=True),
+    "emit": VerbRoute(RouteScope.ROWS, union, writes=True, creates=True),
     "events": _tenant(_events),
-    "append_events": VerbRoute(Scope.ROWS, total, writes=True, creates=True),
+    "append_events": VerbRoute(RouteScope.ROWS, total, writes=True, creates=True),
     "event_backlogs": _all(joined),
-    "drop_subscription": VerbRoute(Scope.ALL, total, writes=True),
+    "drop_subscription": VerbRoute(RouteScope.ALL, total, writes=True),
     "stored_alerts": _all(ordered(attrgetter("opened_at"), limit=100, reverse=True)),
-    "acknowledge_alerts": VerbRoute(Scope.ALL, union, writes=True),
+    "acknowledge_alerts": VerbRoute(RouteScope.ALL, union, writes=True),
     # Archive
     "archived": _tenant(once),
-    "search_archive": VerbRoute(Scope.FILTER, _page),
+    "search_archive": VerbRoute(RouteScope.FILTER, _page),
     "archive_places": _all(lambda answers, _: sorted({*chain.from_iterable(answers)})),
     "archivable": _all(ordered(attrgetter("finished_at"))),
+    "archived_due": _all(joined),
+    "ended_beyond": _all(first),
+    "due_flows": _all(joined),
     # Keys and the audit
-    "record": VerbRoute(Scope.ROWS, joined, writes=True, creates=True),
+    "record": VerbRoute(RouteScope.ROWS, joined, writes=True, creates=True),
     "audit": _tenant(joined),
     "audit_gaps": _all(joined),
     "put_keys": _HOME_WRITE,

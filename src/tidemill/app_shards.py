@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidemill.client._base import StoreApi, async_twin
 from tidemill.client.stats.loads import is_living
 from tidemill.domain.tenant_placement import TenantPlacement
 from tidemill.errors import BadSettings, TidemillError
-from tidemill.shards.map import ShardMap
+
+if TYPE_CHECKING:
+    from tidemill.shards.map import ShardMap
 
 COUNTED = 10_000
 """Maximum number of waiting jobs that are counted in each shard."""

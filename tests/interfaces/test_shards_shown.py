@@ -55,7 +55,11 @@ def run(*args: str) -> Any:
 def test_commands_list_shards_and_placements(app: App) -> None:
     statuses = {row["name"]: row for row in run("shards", "list")}
     assert {name: row["tenants"] for name, row in statuses.items()} == {"default": 0, "eu": 1, "us": 1}
-    assert (statuses["default"]["home"], statuses["eu"]["waiting"], statuses["us"]["status"]) == (True, 1, "ok")
+    assert (statuses["default"]["home"], statuses["eu"]["waiting"], statuses["us"]["status"]) == (
+        True,
+        1,
+        "ok",
+    )
     assert [(row["tenant"], row["shard"]) for row in run("shards", "tenants", "--shard", "us")] == [
         ("us-blue", "us")
     ]
@@ -107,7 +111,11 @@ def test_the_api_lists_shards_and_placements_and_places_a_tenant(app: App, web: 
     assert {name: row["tenants"] for name, row in shards.items()} == {"default": 0, "eu": 1, "us": 1}
     placed = web.put("/api/placements/acme", json={"shard": "eu"})
     assert (placed.status_code, placed.json()["shard"]) == (200, "eu")
-    assert [row["tenant"] for row in web.get("/api/placements").json()["items"]] == ["acme", "eu-acme", "us-blue"]
+    assert [row["tenant"] for row in web.get("/api/placements").json()["items"]] == [
+        "acme",
+        "eu-acme",
+        "us-blue",
+    ]
     wrong = web.put("/api/placements/other", json={"shard": "mars"})
     assert (wrong.status_code, wrong.json()["code"]) == (422, "bad_settings")
 
@@ -141,7 +149,18 @@ def test_pages_cover_all_shards_and_say_what_is_missing(app: App) -> None:
     assert "eu-acme" in text
     assert "us-blue" in text
     assert "all shards" in text
-    for path in ("/", "/queues", "/tasks", "/schedules", "/workers", "/tenants", "/errors", "/flows", "/logs", "/alerts"):
+    for path in (
+        "/",
+        "/queues",
+        "/tasks",
+        "/schedules",
+        "/workers",
+        "/tenants",
+        "/errors",
+        "/flows",
+        "/logs",
+        "/alerts",
+    ):
         answer = web.request("GET", path)
         assert answer.status_code == 200, (path, answer.text[-500:])
         assert "data-missing" not in answer.text

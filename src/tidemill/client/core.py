@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from copy import copy
 from datetime import datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 from weakref import WeakSet
 
@@ -40,10 +40,7 @@ from tidemill.domain.schedules import ScheduleRow
 from tidemill.domain.subscriptions import TOPIC, NewEvent, dump_data, row_event
 from tidemill.errors import BadSettings, JobNotFound, StoreError, StoreUnavailable
 from tidemill.shards.absence import note_missing
-from tidemill.shards.fan_out import FanOut
-from tidemill.shards.map import ShardMap
 from tidemill.shards.settings import ALL_SHARDS, ShardSettings
-from tidemill.shards.store import ShardedStore
 from tidemill.stores.base import Store
 from tidemill.stores.standby_reads import StandbyReads
 from tidemill.tasks.ambient import current_tenant
@@ -51,6 +48,10 @@ from tidemill.tasks.events import Event, Events
 from tidemill.tasks.hooks import AllHooks
 from tidemill.tasks.registry import Registry
 from tidemill.tasks.task import Declared
+
+if TYPE_CHECKING:
+    from tidemill.shards.fan_out import FanOut
+    from tidemill.shards.map import ShardMap
 
 _OF_THE_STORES = (
     "stores", "clock", "placement", "enqueuer", "_waiting", "_pool", "_closing", "_file_places", "_routed", "_routed_reads",
@@ -143,9 +144,14 @@ class Client:
         self._shard_map = shard_map or self._read_shards()
         self.declare_durable()
         self.placement = self._placement(fixed)
-        self._fan_out = FanOut()
-        self._routed = self._routed_reads = None
+        self._fan_out: FanOut | None = None
+        self._routed: Store | None = None
+        self._routed_reads: Store | None = None
         if (shards := self.placement.shards) is not None:
+            from tidemill.shards.fan_out import FanOut
+            from tidemill.shards.store import ShardedStore
+
+            self._fan_out = FanOut()
             self._routed = ShardedStore(shards, self.stores.__getitem__, self._fan_out).as_store()
             self._routed_reads = ShardedStore(shards, self.reader, self._fan_out).as_store()
         self._waiting: dict[str, Waiter] = {}
@@ -168,6 +174,8 @@ class Client:
     def _read_shards(self) -> ShardMap | None:
         if self._shards is None:
             return None
+        from tidemill.shards.map import ShardMap  # few apps have shards
+
         return ShardMap(self._shards, self.stores, default_name(self.stores), self._tenant, self.clock)
 
     def read_from(self, standbys: Mapping[str, Store]) -> None:
@@ -289,11 +297,7 @@ class Client:
 
     def missing_shards(self) -> tuple[str, ...]:
         """Return the shards that lists and statistics leave out at the moment, if calls address all shards here."""
-        return (
-            self._fan_out.missing
-            if self.placement.shards is not None and self.placement.fixed is None
-            else ()
-        )
+        return () if self._fan_out is None or self.placement.fixed is not None else self._fan_out.missing
 
     def place_of(self, tenant: str) -> str:
         """Return the store of new rows of a tenant that belong to no task, such as flows; a new tenant gets a shard."""
@@ -536,7 +540,8 @@ class Client:
             live.close()
         if self._pool is not None:
             self._pool.shutdown(wait=True)
-        self._fan_out.close()
+        if self._fan_out is not None:
+            self._fan_out.close()
 
 
 def client_of(app: HasClient) -> Client:

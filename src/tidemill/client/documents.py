@@ -523,6 +523,7 @@ def failure_count_document(row: FailureCount) -> dict[str, Any]:
         "last_at": instant(row.last_at),
         "example": None if row.example is None else str(row.example),
 def shard_document(status: ShardStatus) -> Document:
+def shard_document(status: ShardStatus) -> dict[str, Any]:
     """Return a shard of an app."""
     return {
         "name": status.name,
@@ -536,6 +537,10 @@ def shard_document(status: ShardStatus) -> Document:
         "workers": status.workers,
         "waiting": status.waiting,
 def placement_document(row: TenantPlacement) -> Document:
+    }
+
+
+def placement_document(row: TenantPlacement) -> dict[str, Any]:
     """Return the shard of a tenant."""
     return {
         "tenant": row.tenant,

@@ -6,18 +6,21 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from tidemill.client.stats.loads import is_living
 from tidemill.domain.bounds import check_name
 from tidemill.domain.cluster import Worker
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.errors import BadSettings, CrossShard, StoreError
-from tidemill.shards.map import ShardMap
 from tidemill.shards.settings import ALL_SHARDS
 from tidemill.stores.base import Store
 from tidemill.tasks.ambient import JOB, current_collector, current_store, current_tenant
 from tidemill.tasks.registry import Registry
 from tidemill.tasks.task import Declared
+
+if TYPE_CHECKING:
+    from tidemill.shards.map import ShardMap
 
 _log = logging.getLogger("tidemill.client")
 

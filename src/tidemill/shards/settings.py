@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tidemill.domain.bounds import check_name
 from tidemill.errors import BadSettings
 from tidemill.stores.base import Store
-from tidemill.tasks.options import check_name
 
 PlaceFor = Callable[[str], str | None]
 """A user's function from a new tenant to its shard; None leaves the choice to the weights."""

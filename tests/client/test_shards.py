@@ -148,7 +148,7 @@ def test_a_place_function_that_names_no_shard_is_refused() -> None:
             app.shards.place("acme", "us")
 
 
-def test_an_app_without_shards_says_so() -> None:
+def test_an_app_without_shards_raises_an_error_about_them() -> None:
     with App("memory://") as app, pytest.raises(BadSettings, match="this app has no shards"):
         app.shards.list()
 
@@ -332,7 +332,7 @@ def test_a_job_that_may_be_in_a_shard_without_an_answer_is_not_called_missing(ap
         app.jobs.get(job.id, tenant="*")
 
 
-def test_known_tenants_go_on_while_the_home_store_is_away(memory: App) -> None:
+def test_tenants_with_a_cached_placement_still_work_while_the_home_store_is_away(memory: App) -> None:
     enqueue(memory, "eu-acme")
     with away(memory, "default"):
         assert isinstance(memory.clock, ManualClock)

@@ -140,7 +140,7 @@ def test_the_api_creates_and_cancels_a_job_in_the_shard_of_its_tenant(app: App, 
     assert job.refresh().status == "cancelled"
 
 
-def test_pages_cover_all_shards_and_say_what_is_missing(app: App) -> None:
+def test_pages_cover_all_shards_and_name_those_without_an_answer(app: App) -> None:
     key = app.keys.create("bob", role="super_admin", tenant="*").secret
     web = Browser(create_site(app))
     assert web.request("POST", "/sign-in", data={"key": key}).status_code == 303

@@ -299,6 +299,10 @@ class Client:
         """Return the shards that lists and statistics leave out at the moment, if calls address all shards here."""
         return () if self._fan_out is None or self.placement.fixed is not None else self._fan_out.missing
 
+    def place_of_call(self, declared: Declared, call: CallOptions) -> str:
+        """Return the name of the store that the jobs of a call go to."""
+        return self.placement.place(declared, call.store, call.tenant or self.current_tenant())
+
     def place_of(self, tenant: str) -> str:
         """Return the store of new rows of a tenant that belong to no task, such as flows; a new tenant gets a shard."""
         if self.placement.shards is None:

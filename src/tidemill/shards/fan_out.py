@@ -23,7 +23,7 @@ _THREADS = 4  # questions to one shard at the same time, so that a slow shard de
 
 
 class FanOut:
-    """Asks several shards at the same time, and remembers those that did not answer."""
+    """Asks several shards at the same time, and skips for a while those that did not answer."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -41,7 +41,7 @@ Merge = Callable[[Answers, Options], Any]
 
 
 class RouteScope(Enum):
-    """What decides to which shards a call goes."""
+    """The part of a call that decides to which shards it goes."""
 
     TENANT = auto()  #: the keyword ``tenant``
     FILTER = auto()  #: the tenant of the filter that comes first

@@ -130,9 +130,7 @@ class Enqueuer:
         """Return the name of the store that the jobs of a call go to."""
         if self._only is not None and call.store is None:
             return self._only
-        return self._client.placement.place(
-            declared, call.store, call.tenant or self._client.current_tenant()
-        )
+        return self._client.place_of_call(declared, call)
 
     def enqueue(
         self, declared: Declared, call: CallOptions, calls: Sequence[Call], place: str | None = None

@@ -356,7 +356,7 @@ def test_a_new_process_reads_the_copies_of_the_shards_while_the_home_store_is_aw
 # The table of verbs ------------------------------------------------------------------------------------------------------
 
 WORKER_VERBS = {
-    "promote", "claim", "start", "report", "finish", "step", "steps_ahead", "held", "expired", "log", "save_checkpoints",
+    "promote", "claim", "deal", "forget_tasks", "start", "report", "finish", "step", "steps_ahead", "held", "expired", "log", "save_checkpoints",
     "record_steps", "write_streams", "register", "beat", "heartbeats", "declare_gone", "retire", "drain", "sweep",
     "advance", "purge_fires", "redate", "change_breaker", "label", "forget_uses", "put_rules", "drop_rules",
     "put_settings", "drop_settings", "pause", "resume", "orders", "recount_joins", "still_unreachable", "drop_unreachable",

@@ -302,6 +302,8 @@ VERBS: Mapping[str, VerbRoute] = {
     "followed": _all(union),
     "release_of": _HOME,
     "put_release": _HOME_WRITE,
+    "declare_tasks": VerbRoute(RouteScope.ALL, nothing, writes=True),
+    "declared_tasks": _all(_distinct(attrgetter("name"))),
     # Limits and settings
     "rules": _HOME,
     "uses": _all(_uses),

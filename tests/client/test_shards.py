@@ -277,7 +277,7 @@ def test_statistics_of_all_tenants_are_sums_over_all_shards(app: App) -> None:
     assert sum(step.total for step in steps) == 8
     assert max(step.duration_p95 for step in steps if step.duration_p95 is not None).total_seconds() >= 0
     (group,) = app.stats.errors(tenant="*").rows
-    assert (group.count, group.tenants) == (4, 4)
+    assert (group.jobs, group.tenants) == (4, 4)
     assert app.stats.overview(tenant="*").ended == 8
     assert app.stats.health(tenant="*").failed == 4
     assert sum(sum(row.total) for row in app.stats.throughput_by("task", tenant="*").rows) == 8
@@ -356,7 +356,7 @@ def test_a_new_process_reads_the_copies_of_the_shards_while_the_home_store_is_aw
 # The table of verbs ------------------------------------------------------------------------------------------------------
 
 WORKER_VERBS = {
-    "promote", "claim", "deal", "forget_tasks", "start", "report", "finish", "step", "steps_ahead", "held", "expired", "log", "save_checkpoints",
+    "promote", "claim", "deal", "merge_failures", "drop_failures", "forget_tasks", "start", "report", "finish", "step", "steps_ahead", "held", "expired", "log", "save_checkpoints",
     "record_steps", "write_streams", "register", "beat", "heartbeats", "declare_gone", "retire", "drain", "sweep",
     "advance", "purge_fires", "redate", "change_breaker", "label", "forget_uses", "put_rules", "drop_rules",
     "put_settings", "drop_settings", "pause", "resume", "orders", "recount_joins", "still_unreachable", "drop_unreachable",

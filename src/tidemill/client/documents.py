@@ -522,7 +522,9 @@ def failure_count_document(row: FailureCount) -> dict[str, Any]:
     return row._asdict() | {
         "last_at": instant(row.last_at),
         "example": None if row.example is None else str(row.example),
-def shard_document(status: ShardStatus) -> Document:
+    }
+
+
 def shard_document(status: ShardStatus) -> dict[str, Any]:
     """Return a shard of an app."""
     return {
@@ -536,7 +538,6 @@ def shard_document(status: ShardStatus) -> dict[str, Any]:
         "tenants": status.tenants,
         "workers": status.workers,
         "waiting": status.waiting,
-def placement_document(row: TenantPlacement) -> Document:
     }
 
 

@@ -12,6 +12,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any
 
+from tidemill.domain.failures import FailureCount, FailureGroup
 from tidemill.domain.filters import Page, Sort
 from tidemill.domain.limits import Use
 from tidemill.domain.log_search import FoundLine, LogPlace, read_log_cursor
@@ -32,6 +33,7 @@ from tidemill.domain.merged_stats import (
 )
 from tidemill.domain.schedules import Due
 from tidemill.domain.signals import Posted
+from tidemill.domain.stats import TaskBacklog
 from tidemill.stores.signals import UnreadSignals
 
 Answers = Sequence[Any]
@@ -211,6 +213,50 @@ def _uses(answers: Sequence[Sequence[Use]], _: Options) -> list[Use]:
     return list(rows.values())
 
 
+def _failure_groups(answers: Sequence[Sequence[FailureGroup]], options: Options) -> list[FailureGroup]:
+    """The groups with the most failures; the latest failure of all shards describes a group."""
+
+    def add(one: FailureGroup, other: FailureGroup) -> FailureGroup:
+        latest = max(one, other, key=attrgetter("last_at"))
+        return latest._replace(
+            jobs=one.jobs + other.jobs,
+            tasks=max(one.tasks, other.tasks),
+            tenants=one.tenants + other.tenants,
+            first_at=min(one.first_at, other.first_at),
+        )
+
+    rows = summed(joined(answers, {}), attrgetter("fingerprint"), add).values()
+    return sorted(rows, key=lambda row: (-row.jobs, row.fingerprint))[: options.get("limit", 100)]
+
+
+def _failure_counts(answers: Sequence[Sequence[FailureCount]], options: Options) -> list[FailureCount]:
+    def add(one: FailureCount, other: FailureCount) -> FailureCount:
+        return max(one, other, key=attrgetter("last_at"))._replace(jobs=one.jobs + other.jobs)
+
+    rows = summed(joined(answers, {}), attrgetter("name"), add).values()
+    return sorted(rows, key=lambda row: (-row.jobs, row.name))[: options.get("limit", 20)]
+
+
+def _failure_series(answers: Sequence[Mapping[str, list[int]]], _: Options) -> dict[str, list[int]]:
+    sums: dict[str, list[int]] = {}
+    for answer in answers:
+        for name, steps in answer.items():
+            before = sums.get(name, [0] * len(steps))
+            sums[name] = [one + other for one, other in zip(before, steps, strict=True)]
+    return sums
+
+
+def _backlogs(answers: Sequence[Sequence[TaskBacklog]], _: Options) -> list[TaskBacklog]:
+    rows = summed(
+        joined(answers, {}),
+        attrgetter("task"),
+        lambda one, other: TaskBacklog(
+            one.task, one.pending + other.pending, min(one.oldest_at, other.oldest_at)
+        ),
+    )
+    return sorted(rows.values(), key=attrgetter("oldest_at"))
+
+
 def _due(answers: Sequence[Due], _: Options) -> Due:
     rows = joined([answer.schedules for answer in answers], {})
     return Due(rows, earliest(*(answer.next_fire_at for answer in answers)))
@@ -304,6 +350,15 @@ VERBS: Mapping[str, VerbRoute] = {
     "put_release": _HOME_WRITE,
     "declare_tasks": VerbRoute(RouteScope.ALL, nothing, writes=True),
     "declared_tasks": _all(_distinct(attrgetter("name"))),
+    # Failures
+    "failure_groups": _tenant(_failure_groups),
+    "failure_series": _tenant(_failure_series),
+    "failure_counts": _tenant(_failure_counts),
+    "error_marks": _tenant(_distinct(attrgetter("tenant", "fingerprint"))),
+    "put_error_marks": VerbRoute(RouteScope.ROWS, nothing, writes=True),
+    "backlogs": _tenant(_backlogs),
+    "deploys": _all(joined),
+    "note_deploy": _HOME_WRITE,
     # Limits and settings
     "rules": _HOME,
     "uses": _all(_uses),

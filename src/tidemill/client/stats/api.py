@@ -8,7 +8,6 @@ from uuid import UUID
 from tidemill.client._base import async_twin
 from tidemill.client.core import Client
 from tidemill.client.error_groups import ErrorGroup, error_groups, read_reach
-from tidemill.client.shards.missing import says_missing
 from tidemill.client.stats import snapshot
 from tidemill.client.stats.loads import is_living, liveness
 from tidemill.client.stats.reports import (

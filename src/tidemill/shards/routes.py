@@ -302,7 +302,6 @@ VERBS: Mapping[str, VerbRoute] = {
     # Statistics
     "standing": _tenant(_counts),
     "declared": _all(lambda answers, _: add_declared(answers)),
-    "troubles": _tenant(ordered(attrgetter("finished_at"), limit=1000, reverse=True)),
     "lately": _tenant(ordered(attrgetter("task"))),
     "ended_by": _tenant(lambda answers, options: add_ended(answers, options.get("limit", 100))),
     "series": _tenant(lambda answers, _: add_series(answers)),

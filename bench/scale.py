@@ -49,7 +49,7 @@ UNCHECKED = (
 
 
 class Check(NamedTuple):
-    """A measured figure beside the model's."""
+    """A measured figure, and that of the model."""
 
     what: str
     measured: float
@@ -110,7 +110,7 @@ def steps(meter: Meter, store: Store, batch: int) -> float:
 
 
 def notify_cost(meter: Meter, url: str, listeners: int) -> float:
-    """NOTIFY on a channel that nobody listens to; the cost of one without any listener is subtracted."""
+    """NOTIFY on a channel without a listener; the cost of one without any listener is subtracted."""
     with psycopg.connect(url, autocommit=True) as connection:
 
         def act() -> int:

@@ -32,7 +32,7 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Workers of one kind and what they hold of the server."""
+    """Workers of one kind, with their connections to the server."""
 
     name: str
     workers: int

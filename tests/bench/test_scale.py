@@ -31,7 +31,7 @@ def test_a_step_and_a_job_are_fitted_from_two_sizes_of_steps() -> None:
     assert fitted(step_cost(costs, 1), 1, step_cost(costs, 500), 500) == (300.0, 20.0)
 
 
-def test_the_command_prints_the_table_and_what_was_not_checked(tmp_path: Path) -> None:
+def test_the_command_prints_the_table_and_the_open_checks(tmp_path: Path) -> None:
     answer = tmp_path / "scale.json"
     done = subprocess.run(
         [sys.executable, "-m", "bench.scale", "--json", str(answer)],

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         Once,
         Weekly,
     )
+    from tidemill.shards.settings import Shard
     from tidemill.stores.base import Store
     from tidemill.stores.open import open_store
     from tidemill.task_group import TaskGroup, task
@@ -125,6 +126,7 @@ __all__ = [
     "Role",
     "Sandbox",
     "Secret",
+    "Shard",
     "Snooze",
     "Step",
     "Store",
@@ -175,6 +177,7 @@ _MODULES = {
     "tidemill.errors": "Cancel PermanentError Retry Review Snooze",
     "tidemill.holidays": "country_calendar country_holidays exchange_holidays",
     "tidemill.schedule_triggers": "After All Cron Daily Every Manual Monthly MonthlyBusinessDay On Once Weekly",
+    "tidemill.shards.settings": "Shard",
     "tidemill.stores.base": "Store",
     "tidemill.stores.open": "open_store",
     "tidemill.task_group": "TaskGroup task",

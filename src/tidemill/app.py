@@ -29,6 +29,7 @@ from tidemill.app_settings import (
     urls_of,
     with_result_options,
 )
+from tidemill.app_stores import StoresApp
 from tidemill.app_tasks import KnownTasks, NamedTaskApp
 from tidemill.archive.duty import RetentionDuty
 from tidemill.archive.objects import split_places
@@ -61,7 +62,7 @@ from tidemill.messages import MessageSender
 from tidemill.schedule_triggers import Trigger
 from tidemill.stores.base import Store
 from tidemill.task_group import TaskGroup, groups_in
-from tidemill.tasks.ambient import store_scope, tenant_scope
+from tidemill.tasks.ambient import tenant_scope
 from tidemill.tasks.events import Events
 from tidemill.tasks.hooks import EnqueueManager, ExecuteManager, Hooks, Only
 from tidemill.tasks.middleware import Middleware
@@ -77,7 +78,7 @@ if TYPE_CHECKING:
     from tidemill.testing.runner import Testing
 
 
-class App(FlowApp, NotificationApp, TaskDeclarer, NamedTaskApp, MessageSender, LeaseApp):
+class App(StoresApp, FlowApp, NotificationApp, TaskDeclarer, NamedTaskApp, MessageSender, LeaseApp):
     """Tasks and the stores that hold their jobs.
 
     ``App()`` keeps jobs in the store that ``TIDEMILL_STORE``, ``TIDEMILL_STORE_FILE``, ``store`` in ``[tool.tidemill]`` of
@@ -85,6 +86,7 @@ class App(FlowApp, NotificationApp, TaskDeclarer, NamedTaskApp, MessageSender, L
     database. ``stores={"reports": …, "archive": …}`` names further stores.
     The archive may also be a directory or a bucket: ``"file:///srv/archive"``, ``"s3://bucket/prefix"``.
     ``store_for`` is a function from a tenant to the name of its store; ``reads="standby"`` reads lists from a standby.
+    ``shards={"eu": …, "us": …}`` divides the tenants among databases; ``place`` chooses the shard of a new tenant.
 
     >>> app = App("memory://")
     >>> @app.task
@@ -111,7 +113,7 @@ class App(FlowApp, NotificationApp, TaskDeclarer, NamedTaskApp, MessageSender, L
         check_name("tenant", tenant)
         self.clock = clock or SystemClock()
         self._settings = settings
-        chosen = given_stores(store, stores)
+        chosen = given_stores(store, stores, settings)
         places, given = split_places({"default": default_store()} if chosen is None else chosen)
         configured = read_app_settings(settings, given, places)
         self._result_options, self._blobs = read_result_options(settings), read_blobs(settings)
@@ -170,7 +172,7 @@ class App(FlowApp, NotificationApp, TaskDeclarer, NamedTaskApp, MessageSender, L
                 f"tasks have their {late[0]} already; configure it before, or set it on the tasks"
             )
         merged: AppKeywords = {**self._settings, **settings}
-        chosen = given_stores(store, stores)
+        chosen = given_stores(store, stores, merged if store or stores else {})
         places, given = (self._client.places, self._client.stores) if chosen is None else split_places(chosen)
         configured = read_app_settings(merged, given, places)
         migrates = bool(merged.get("migrate", False))
@@ -199,16 +201,8 @@ class App(FlowApp, NotificationApp, TaskDeclarer, NamedTaskApp, MessageSender, L
         self.audit, self.limits = Audit(self._client), Limits(self._client)
         self.known_tasks = KnownTasks(self._client)
         self.errors = ErrorGroups(self._client, self.jobs)
+        self._bind_shards()
         self._bind_notifications()
-
-    @property
-    def store(self) -> Store:
-        """The store that jobs are written to unless a call names another."""
-        return self._client.store(None)
-
-    def store_url(self, name: str | None = None) -> str | None:
-        """Return the URL a store was opened with, including its password; None if it was given as an object."""
-        return self._urls[self._client.store_name(name)]
 
     @property
     def registry(self) -> Registry:
@@ -219,31 +213,6 @@ class App(FlowApp, NotificationApp, TaskDeclarer, NamedTaskApp, MessageSender, L
     def events(self) -> Events:
         """The events of this process, for subscribing."""
         return self._client.events
-
-    @property
-    def stores(self) -> Mapping[str, Store]:
-        """The stores by name."""
-        return self._client.stores
-
-    @property
-    def live_stores(self) -> tuple[str, ...]:
-        """The names of the stores that workers serve by default, the app's default store first.
-
-        Stores named ``archive``, ``archive-…`` or ``archive_…`` are for archived jobs only.
-        """
-        return self._client.placement.live
-
-    @property
-    def store_name(self) -> str:
-        """The name of the store that calls address here."""
-        return self._client.store_name(None)
-
-    def using_store(self, name: str) -> AbstractContextManager[None]:
-        """Use this store inside the block: jobs enqueued there go to it, and other calls address it.
-
-        The choice belongs to the context: it reaches coroutines and ``asyncio.to_thread``, but no new thread.
-        """
-        return store_scope(self.registry, self._client.placement.existing(name))
 
     def at_store(self, name: str) -> Self:
         """Return this app with another store: all calls of the returned object address it.
@@ -537,7 +506,7 @@ class App(FlowApp, NotificationApp, TaskDeclarer, NamedTaskApp, MessageSender, L
         It runs the jobs of the current store: ``app.at_store("reports").testing()`` runs those of another one.
         """
         if not self._client.placement.is_single and self._client.placement.fixed is None:
-            return self.at_store(self.store_name).testing()
+            return self.at_store(self._client.placement.concrete(self.store_name)).testing()
         from tidemill.testing.runner import Testing
 
         return Testing(

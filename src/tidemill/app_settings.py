@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Any, Literal, NamedTuple, TypedDict
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from tidemill.client.placement import StoreFor, check_stores
+from tidemill.client.placement import StoreFor, check_stores, is_archive_name
 from tidemill.clock import Clock
-from tidemill.configuration import value_of
+from tidemill.configuration import default_store, value_of
 from tidemill.delivery.settings import DeliverySettings, read_delivery
 from tidemill.domain.bounds import check_name
 from tidemill.domain.durations import Duration
@@ -24,6 +24,7 @@ from tidemill.domain.payload import DEFAULT_ARGS_LIMIT, DEFAULT_MAX, DEFAULT_RES
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.retention_settings import Retention, read_retention
 from tidemill.errors import BadSettings, StoreError
+from tidemill.shards.settings import GivenShard, PlaceFor, ShardSettings, read_shards
 from tidemill.stores.base import Store
 from tidemill.stores.blob_files import check_place
 from tidemill.stores.open import create_sqlite_tables, open_store
@@ -67,9 +68,11 @@ class AppKeywords(TypedDict, total=False):
     outgoing_networks: Sequence[str]
     owners: Mapping[str, str]
     reads: str | None
+    place: PlaceFor | None
     release: str | None
     retention: Retention | Sequence[ArchivePolicy]
     secret_names: Sequence[str]
+    shards: Mapping[str, GivenShard] | None
     smtp: str | None
     store_for: StoreFor | None
     task_names: Literal["function", "module"]
@@ -84,6 +87,7 @@ class ClientSettings(TypedDict):
     limits: PayloadLimits
     rules: Mapping[str, Rule]
     retention: Retention
+    shards: ShardSettings | None
     store_for: StoreFor | None
 
 
@@ -101,15 +105,29 @@ def check_settings(settings: Mapping[str, Any]) -> None:
 
 
 def given_stores(
+    store: str | Store | None, stores: Mapping[str, str | Store] | None, settings: AppKeywords
+) -> Mapping[str, str | Store] | None:
+    """Return the stores of a call by name, with its shards; None if it names none. ``store`` is the one named ``default``."""
+    chosen = _named_stores(store, stores)
+    shards = _shards_of(settings)
+    if shards is None:
+        return chosen
+    return shards.added_to({"default": default_store()} if chosen is None else chosen)
+
+
+def _named_stores(
     store: str | Store | None, stores: Mapping[str, str | Store] | None
 ) -> Mapping[str, str | Store] | None:
-    """Return the stores of a call by name; None if it names none. ``store`` is the one named ``default``."""
     if store is None:
         return stores
     for name in ("default", "jobs"):
         if stores is not None and name in stores:
             raise BadSettings(f"store and stores[{name!r}] both give the default store; give one of them")
     return {"default": store, **(stores or {})}
+
+
+def _shards_of(settings: AppKeywords) -> ShardSettings | None:
+    return read_shards(settings.get("shards"), settings.get("place"))
 
 
 def urls_of(stores: Mapping[str, str | Store]) -> dict[str, str | None]:
@@ -134,8 +152,25 @@ def read_app_settings(
         ),
         "rules": read_app_limits(settings.get("limits")),
         "retention": read_retention(settings.get("retention"), [*stores, *places]),
+        "shards": _checked_shards(settings, store_for),
         "store_for": store_for,
     }
+
+
+def _checked_shards(settings: AppKeywords, store_for: StoreFor | None) -> ShardSettings | None:
+    shards = _shards_of(settings)
+    if shards is not None and store_for is not None:
+        raise BadSettings(
+            "store_for and shards both choose the store of a tenant; give place= for the shards of new tenants",
+            setting="store_for",
+        )
+    for name in shards.shards if shards is not None else ():
+        if is_archive_name(name):
+            raise BadSettings(
+                f"{name!r} is the name of a store for archived jobs; give the shard another name",
+                setting="shards",
+            )
+    return shards
 
 
 def read_environment(settings: AppKeywords) -> str | None:

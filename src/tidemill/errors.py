@@ -27,6 +27,7 @@ a stable ``code`` that HTTP problem documents, exit codes and the documentation 
     │   ├── TooManySignals
     │   ├── PriorityTooHigh
     │   ├── WrongEnvironment
+    │   ├── CrossShard
     │   ├── ArchiveRunning
     │   ├── WaitCycle
     │   ├── OldWorkers
@@ -216,6 +217,12 @@ class WrongEnvironment(UsageError):
     """The task is declared for another environment; nothing was enqueued."""
 
     code = "wrong_environment"
+
+
+class CrossShard(UsageError):
+    """The call would write to a shard that does not belong to its tenant or its transaction; nothing was written."""
+
+    code = "cross_shard"
 
 
 class ArchiveRunning(UsageError):

@@ -1,6 +1,6 @@
 """The triggers of the public API, with the clock for ``preview()`` without a start.
 
-The domain reads no clock. Whoever imports a trigger from ``tidemill`` imports it through this module, which provides one.
+The domain reads no clock. The names of ``tidemill`` come from this module, so that a program that uses a trigger has one.
 """
 
 from __future__ import annotations

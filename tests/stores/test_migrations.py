@@ -35,10 +35,11 @@ REWRITE = "TIDEMILL_REWRITE=1 python3 dev.py test tests/stores/test_migrations.p
 PATIENCE = 60.0
 DIALECTS = ["postgres", "sqlite"]
 
-ONE_SIDED = {"ends": {"seq"}}
+ONE_SIDED = {"ends": {"seq"}, "failures": {"seq"}}
 """Columns that only one dialect has, by table.
 
-SQLite folds the journal of ends in the order of a number. PostgreSQL folds rows by their place in the table and needs no number.
+SQLite folds the journal of ends, and merges failures, in the order of a number. PostgreSQL finds these rows by their place in the table
+and needs no number.
 """
 
 MIGRATE = """

@@ -120,6 +120,8 @@ APP_SETTINGS = {
     "lifespan": "function that receives the app and returns a context manager, which every runner enters; `ctx.state` is its value",
     "smtp": "mail server of `mailto:` channels: `smtp://user:password@host:587?from=jobs@example.com`",
     "task_names": "default name of a task: that of its `function`, or `module` for `module.function`",
+    "place": "function that receives a new tenant and returns the name of its shard, or `None`; see [shards](../howto/shards.md)",
+    "shards": "databases by name among which tenants are divided: URLs, stores or `Shard` objects; see [shards](../howto/shards.md)",
     "store_for": "function that receives a tenant and returns the name of its store, or `None`",
 }
 

@@ -68,6 +68,7 @@ SECTIONS = {
         "db": "Migrate and inspect the database schema.",
         "archive": "Archive ended jobs and search the archive.",
         "tenants": "List, pause and configure tenants.",
+        "shards": "List shards and the tenants in them.",
         "config": "Show the settings of commands, and change stored ones.",
         "keys": "Create, list and revoke API keys, and rotate encryption keys.",
         "sessions": "List and end sign-ins to the dashboard.",

@@ -32,6 +32,8 @@ from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import DEFAULT_TENANT
 from tidemill.domain.payload import PayloadLimits
 from tidemill.errors import BadSettings, JobNotFound
+from tidemill.shards.absence import noting_missing
+from tidemill.shards.settings import ALL_SHARDS
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.tasks.registry import Registry
@@ -143,7 +145,8 @@ class CommandContext:
     @property
     def job_store(self) -> str | None:
         """The name of the store that this context addresses, if the app has several."""
-        return None if self.client.placement.is_single else self.client.store_name(None)
+        name = None if self.client.placement.is_single else self.client.store_name(None)
+        return None if name == ALL_SHARDS else name
 
     def _found(self) -> Client:
         if self.app:
@@ -249,8 +252,11 @@ def with_context(command: Callable[Concatenate[CommandContext, P], None]) -> Cal
             return  # the subcommand of a group has options of its own
         app_name, url = chosen(app_name, url)
         opened = CommandContext(app_name, url, as_json=as_json, store_name=store_name)
-        with opened as context, acting(f"cli:{os_user()}"):
+        with noting_missing() as missing, opened as context, acting(f"cli:{os_user()}"):
             command(context, *args, **kwargs)
+        if missing:
+            names = ", ".join(sorted(missing))
+            click.echo(f"tidemill: without an answer, and missing above: {names}", err=True)
 
     return called
 

@@ -21,7 +21,7 @@ from tidemill.cli.oidc_options import oidc_setting, taken_oidc, with_oidc_option
 from tidemill.cli.serve import lines
 from tidemill.cli.worker import announced, work, worker_options
 from tidemill.engine.log_formats import LogOutput, write_output
-from tidemill.engine.store_shares import Wanted
+from tidemill.engine.store_shares import Wanted, chosen_stores
 from tidemill.engine.supervisor.sidecar import Sidecar
 from tidemill.engine.supervisor.supervisor import Supervisor, need_posix
 from tidemill.engine.worker_settings import WorkerSettings, default_processes, read_settings
@@ -59,6 +59,7 @@ def up(
     port: int,
     processes: int | None,
     stores: dict[str, int | None],
+    shards: dict[str, int | None],
     allow_anonymous_create: bool,
     read_only: bool,
     health_port: int | None,
@@ -84,7 +85,7 @@ def up(
         host=host,
         port=port,
         processes=processes,
-        stores=stores,
+        stores=chosen_stores(stores, shards),
         settings=read_settings({**settings, "pumps": 1 if processes > 1 else 2}),
         health=None if health_port is None else (health_host, health_port),
         allow_anonymous_create=allow_anonymous_create,

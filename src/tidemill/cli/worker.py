@@ -21,7 +21,7 @@ from tidemill.domain.cluster import Coordination
 from tidemill.early_signals import end_on_sigterm
 from tidemill.engine.health import default_host
 from tidemill.engine.log_formats import write_output
-from tidemill.engine.store_shares import read_stores
+from tidemill.engine.store_shares import chosen_stores, read_shard_choice, read_stores
 from tidemill.engine.supervisor.supervisor import Supervisor, need_posix
 from tidemill.engine.worker_settings import default_processes, read_settings
 
@@ -67,6 +67,12 @@ _SHARED = (
         metavar="A,B",
         callback=lambda _context, _param, given: read_stores(given),
         help="Serve only these stores of the app, such as jobs,reports; jobs=3 sets the processes of one.  [default: all]",
+    ),
+    click.option(
+        "--shards",
+        metavar="A,B",
+        callback=lambda _context, _param, given: read_shard_choice(given),
+        help="Serve only these shards of the app, such as eu,us; all serves every shard.  [default: all]",
     ),
     click.option("--queues", "-q", metavar="A,B", help="Serve only these queues.  [default: all]"),
     click.option(
@@ -147,6 +153,7 @@ def worker(
     app: str,
     processes: int | None,
     stores: dict[str, int | None],
+    shards: dict[str, int | None],
     health_port: int | None,
     health_host: str,
     strict: bool,
@@ -169,7 +176,7 @@ def worker(
         app,
         read_settings({**settings, "pumps": 1 if processes > 1 else 2}),
         processes=processes,
-        stores=stores,
+        stores=chosen_stores(stores, shards),
         strict=strict,
         reload=reloads,
         health=None if health_port is None else (health_host, health_port),

@@ -43,6 +43,24 @@ def async_twin(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S
     return twin
 
 
+def in_each_store(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """Let a method that changes store-wide state run in every store with tenants, where calls address all shards.
+
+    The answer is that of the first store, which is the home store. A store that does not answer ends the call with its
+    error; repeating the call is safe, because a change that was made already changes nothing.
+    """
+
+    @functools.wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        clients = self._client.each_store()
+        if not clients:
+            return method(self, *args, **kwargs)
+        answers = [method(type(self)(client), *args, **kwargs) for client in clients]
+        return answers[0]
+
+    return call
+
+
 class StoreApi:
     """A client API that is not limited to one tenant."""
 

@@ -20,12 +20,13 @@ from tidemill.archive.places import ArchivePlace, FileCatalogue
 from tidemill.archive.restoration import Restored, restore
 from tidemill.archive.run import ArchivedBatch, ArchiveRun, ArchiveRunner
 from tidemill.archive.status import RetentionStatus, retention_choice, retention_status, retention_switch
-from tidemill.archive.tiers import ALL, MergedReader, TierChoice, archive_reader, archive_readers, read_tiers
+from tidemill.archive.tiers import ALL, TierChoice, archive_reader, archive_readers, read_tiers
 from tidemill.client._base import async_twin
 from tidemill.client.access import who
 from tidemill.client.enqueue.options import id_of
 from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.filters import ALL_TENANTS, Page, Sort
+from tidemill.domain.merged_pages import MergedReader
 from tidemill.domain.retention import LIVE_TIER, ArchivedJob, ArchivePolicy, read_policies
 from tidemill.domain.retention_choice import RetentionChoice
 from tidemill.errors import BadFilter, BadSettings, JobNotFound, StoreError

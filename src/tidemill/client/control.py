@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 from uuid import UUID
 
-from tidemill.client._base import StoreApi, async_twin
+from tidemill.client._base import StoreApi, async_twin, in_each_store
 from tidemill.client.access import note, plain, who
 from tidemill.client.limits import Limits, waiting_lanes
 from tidemill.client.stats.api import StatsApi
@@ -74,6 +74,7 @@ class Control(StoreApi):
 
     # Pauses ------------------------------------------------------------------------------------------------------------
 
+    @in_each_store
     def pause(self, kind: PauseKind | str, name: str = "", *, reason: str | None = None) -> Pause:
         """Stop starting jobs of a queue, a task, a tenant, or of ``all``, and return the pause in effect.
 
@@ -93,6 +94,7 @@ class Control(StoreApi):
         self._tell(["change"])
         return standing[0]
 
+    @in_each_store
     def resume(self, kind: PauseKind | str, name: str = "") -> Pause | None:
         """End a pause; return the pause that was in effect, if any."""
         target = _target(kind, name)
@@ -114,6 +116,7 @@ class Control(StoreApi):
         """Return all settings, sorted by key."""
         return self._store.settings()
 
+    @in_each_store
     def set(self, key: str, value: object, *, description: str | None = None) -> Setting:
         """Set a setting to a JSON value; a description of None keeps the old description."""
         _check_setting(key, value)
@@ -134,6 +137,7 @@ class Control(StoreApi):
         self._tell(["change"])
         return new
 
+    @in_each_store
     def unset(self, key: str) -> bool:
         """Remove a setting, so that its default applies; return whether it was set."""
         with self._store.transaction():
@@ -176,6 +180,7 @@ class Control(StoreApi):
             )
         return states
 
+    @in_each_store
     def set_tenant(
         self, name: str, values: Mapping[str, object], unset: Collection[str] = ()
     ) -> Mapping[str, object]:
@@ -186,6 +191,7 @@ class Control(StoreApi):
         check_name("tenant", name)
         return self._override(TENANT_SETTING + name, values, unset, TENANT_OVERRIDES)
 
+    @in_each_store
     def set_task(
         self, name: str, values: Mapping[str, object], unset: Collection[str] = ()
     ) -> Mapping[str, object]:
@@ -237,6 +243,9 @@ class Control(StoreApi):
 
     def drain(self, worker_id: UUID | str) -> bool:
         """Ask a living worker to finish its jobs and claim no more; return False if it was already asked."""
+        for client in self._client.each_store():
+            if any(str(worker.id) == str(worker_id) for worker in client.store(None).workers()):
+                return Control(client).drain(worker_id)
         worker = self._worker(worker_id)
         with self._store.transaction():
             asked = self._store.drain([worker.id])
@@ -256,6 +265,11 @@ class Control(StoreApi):
 
     def release(self, lease: str) -> bool:
         """Release a lease from its holder, so that another process can acquire it; return False if it was not held."""
+        for client in self._client.each_store():
+            if any(
+                row.name == lease and row.holder is not None for row in leases_and_locks(client.store(None))
+            ):
+                return Control(client).release(lease)
         held = next((row for row in leases_and_locks(self._store) if row.name == lease), None)
         if held is None:
             raise LeaseNotFound(f"there is no lease {lease!r}; see tidemill leases list", name=lease)
@@ -300,6 +314,7 @@ class Control(StoreApi):
     ) -> None:
         note(self._store, action, subject, tenant, before=before, after=after, now=self._pin)
 
+    @in_each_store
     def set_all(self, values: Mapping[str, object]) -> None:
         """Set all of these settings or none; None removes one."""
         with self._store.transaction():

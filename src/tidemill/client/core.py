@@ -22,7 +22,7 @@ from tidemill.client.access import carried, who
 from tidemill.client.enqueue.options import CallOptions, Template
 from tidemill.client.enqueue.routes import Enqueuer
 from tidemill.client.own_connection import OwnConnections
-from tidemill.client.placement import Placement, StoreFor
+from tidemill.client.placement import Placement, StoreFor, default_name
 from tidemill.client.watch import Waiter
 from tidemill.clock import Clock, ManualClock
 from tidemill.delivery.batch_handler import BatchHandler
@@ -39,7 +39,9 @@ from tidemill.domain.retention import ARCHIVE, ArchivedJob
 from tidemill.domain.retention_settings import Retention
 from tidemill.domain.schedules import ScheduleRow
 from tidemill.domain.subscriptions import TOPIC, NewEvent, dump_data, row_event
-from tidemill.errors import BadSettings, JobNotFound, StoreError
+from tidemill.errors import BadSettings, JobNotFound, StoreError, StoreUnavailable
+from tidemill.shards.absence import note_missing
+from tidemill.shards.settings import ALL_SHARDS, ShardSettings
 from tidemill.stores.base import Store
 from tidemill.stores.standby_reads import StandbyReads
 from tidemill.tasks.ambient import current_tenant
@@ -50,9 +52,12 @@ from tidemill.tasks.task import Declared
 
 if TYPE_CHECKING:
     from tidemill.delivery.intake import IntakeRule
+    from tidemill.shards.fan_out import FanOut
+    from tidemill.shards.map import ShardMap
 
 _OF_THE_STORES = (
-    "stores", "clock", "placement", "enqueuer", "_waiting", "_pool", "_closing", "_file_places",
+    "stores", "clock", "placement", "enqueuer", "_waiting", "_pool", "_closing", "_file_places", "_routed", "_routed_reads",
+    "_fan_out", "_shard_map",
 )  # fmt: skip
 """Attributes of a client that depend on its stores and its clock."""
 
@@ -82,7 +87,9 @@ class Client:
         store_for: StoreFor | None = None,
         logging: tuple[int | None, bool] = (None, False),
         delivery: DeliverySettings | None = None,
+        shards: ShardSettings | None = None,
     ) -> None:
+        self._shards = shards
         self.delivery = delivery or DeliverySettings()  #: channels, owners and rules of notifications
         self.durable: dict[str, DurableHandler] = {}  #: handlers of durable subscriptions by name
         self.intakes: list[IntakeRule] = []  #: queues of a broker whose messages become jobs
@@ -123,19 +130,56 @@ class Client:
         """The tenant of calls that name none, outside of jobs and tenant blocks."""
         return self._tenant if self.tenant_source is None else self.tenant_source() or self._tenant
 
-    def _use(self, stores: Mapping[str, Store], clock: Clock, fixed: str | None = None) -> None:
+    def current_tenant(self) -> str:
+        """The tenant of a call that names none: that of the block or the job around it, else the client's."""
+        return current_tenant() or self.tenant
+
+    def _use(
+        self,
+        stores: Mapping[str, Store],
+        clock: Clock,
+        fixed: str | None = None,
+        shard_map: ShardMap | None = None,
+    ) -> None:
         """Switch to these stores and this clock, and reset everything cached for the previous ones."""
         self.stores = dict(stores)
         self.clock = clock
+        self._shard_map = shard_map or self._read_shards()
         self.declare_durable()
-        self.placement = Placement(
-            self.stores, self.registry, self._tenant, self.store_for, fixed, self.places
-        )
+        self.placement = self._placement(fixed)
+        self._fan_out: FanOut | None = None
+        self._routed: Store | None = None
+        self._routed_reads: Store | None = None
+        if (shards := self.placement.shards) is not None:
+            from tidemill.shards.fan_out import FanOut
+            from tidemill.shards.store import ShardedStore
+
+            self._fan_out = FanOut()
+            self._routed = ShardedStore(shards, self.stores.__getitem__, self._fan_out).as_store()
+            self._routed_reads = ShardedStore(shards, self.reader, self._fan_out).as_store()
         self._waiting: dict[str, Waiter] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._closing: list[Callable[[], None]] = []
         self._file_places: dict[tuple[str, str], ArchivePlace] = {}
         self.enqueuer = Enqueuer(self)
+
+    def _placement(self, fixed: str | None = None) -> Placement:
+        return Placement(
+            self.stores,
+            self.registry,
+            self._tenant,
+            self.store_for,
+            fixed,
+            self.places,
+            shards=self._shard_map,
+        )
+
+    def _read_shards(self) -> ShardMap | None:
+        if self._shards is None:
+            return None
+        from tidemill.shards.map import ShardMap  # few apps have shards
+
+        return ShardMap(self._shards, self.stores, default_name(self.stores), self._tenant, self.clock)
 
     def read_from(self, standbys: Mapping[str, Store]) -> None:
         """Let these standbys answer reports, by the name of the store; the client closes them."""
@@ -146,8 +190,11 @@ class Client:
         }
 
     def reader(self, name: str | None) -> Store:
-        """Return the store that answers lists and statistics: the named one, or its standby."""
+        """Return the store that answers lists and statistics: the named one, its standby, or all shards."""
         name = self.store_name(name)
+        if name == ALL_SHARDS:
+            assert self._routed_reads is not None
+            return self._routed_reads
         reads = self._standbys.get(name)
         if reads is None or reads.primary is not self.stores[name]:
             return self.stores[name]
@@ -165,8 +212,10 @@ class Client:
         places: Mapping[str, str] | None = None,
         logging: tuple[int | None, bool] = (None, False),
         delivery: DeliverySettings | None = None,
+        shards: ShardSettings | None = None,
     ) -> None:
         """Change the settings. If stores are given, close the previous ones and use the new ones."""
+        self._shards = shards
         self._tenant = self._tenant if tenant is None else tenant
         self.limits, self.rules, self.store_for = limits, dict(rules), store_for
         self.retention = retention
@@ -180,7 +229,8 @@ class Client:
             self._use(stores, self.clock)
         else:
             # These have cached the previous settings.
-            self.placement = Placement(self.stores, self.registry, self._tenant, store_for)
+            self._shard_map = self._read_shards()
+            self.placement = self._placement()
             self.enqueuer = Enqueuer(self)
 
     def end_services(self) -> None:
@@ -218,15 +268,20 @@ class Client:
         """Return a client for the same app whose calls address this store. It is closed with this client."""
         view = copy(self)
         view._lock, view._views, view._is_view = threading.Lock(), WeakSet(), True
-        view._use(self.stores, self.clock, self.placement.existing(name))
+        view._use(self.stores, self.clock, self.placement.existing(name), self._shard_map)
         view.connections = OwnConnections(partial(view.store, None))
         self._views.add(view)
         return view
 
-    def store_name(self, name: str | None) -> str:
-        """Return the name of this store, or of the one that calls address here."""
+    def store_name(self, name: str | None, tenant: str | None = None) -> str:
+        """Return the name of this store, or of the one that calls address here.
+
+        In an app with shards that is ``"*"`` for all shards, or with a tenant the shard of that tenant.
+        """
         if name is None:
-            return self.placement.current()
+            return self.placement.current(tenant)
+        if name == ALL_SHARDS:
+            return self.placement.routed(tenant)
         if name in self.places:
             raise BadSettings(
                 f"store {name!r} holds archive files only ({self.places[name]}); "
@@ -235,9 +290,33 @@ class Client:
             )
         return self.placement.existing(name)
 
-    def store(self, name: str | None) -> Store:
-        """Return the named store, or the one that calls address here."""
-        return self.stores[self.store_name(name)]
+    def store(self, name: str | None, tenant: str | None = None) -> Store:
+        """Return the named store, or the one that calls address here; with a tenant, in an app with shards, its shard."""
+        name = self.store_name(name, tenant)
+        if name == ALL_SHARDS:
+            assert self._routed is not None
+            return self._routed
+        return self.stores[name]
+
+    def missing_shards(self) -> tuple[str, ...]:
+        """Return the shards that lists and statistics leave out at the moment, if calls address all shards here."""
+        return () if self._fan_out is None or self.placement.fixed is not None else self._fan_out.missing
+
+    def place_of_call(self, declared: Declared, call: CallOptions) -> str:
+        """Return the name of the store that the jobs of a call go to."""
+        return self.placement.place(declared, call.store, call.tenant or self.current_tenant())
+
+    def place_of(self, tenant: str) -> str:
+        """Return the store of new rows of a tenant that belong to no task, such as flows; a new tenant gets a shard."""
+        if self.placement.shards is None:
+            return self.store_name(None)
+        return self.placement.place(None, None, tenant)
+
+    def each_store(self) -> list[Client]:
+        """Return a client for each store with tenants if calls address all shards here, else nothing."""
+        if self.store_name(None) != ALL_SHARDS:
+            return []
+        return [self.at(name) for name in self.placement.live]
 
     def _schedule(self, id: UUID, store: str | None) -> ScheduleRow | None:
         """Return a schedule for integrations; None if it is gone or the store does not answer."""
@@ -253,7 +332,7 @@ class Client:
         """
         url = self.places.get(name, name)
         if is_file_url(url):
-            return self._file_place(url, self.store_name(None))
+            return self._file_place(url, self.placement.concrete(self.store_name(None)))
         return StorePlace(self.store(None if name == ARCHIVE and ARCHIVE not in self.stores else name))
 
     def _file_place(self, url: str, store: str) -> ArchivePlace:
@@ -274,6 +353,8 @@ class Client:
         The files are those of the app, of its policies, and of the catalogue. The jobs are those of ``store``.
         """
         name = self.store_name(store)
+        if name == ALL_SHARDS:
+            return [place for one in self.placement.live for place in self.archive_places(choice, store=one)]
         targets = [policy.to for policy in self.retention.policies if policy.to is not None]
         places: list[ArchivePlace] = []
         if choice.tables:
@@ -376,22 +457,46 @@ class Client:
 
         Without a name, the store that calls address is searched first, then the other live ones in their order.
         """
-        return self.find_in(self.search_order(store), id, tenant=tenant)
+        return self.find_in(self.search_order(store, tenant), id, tenant=tenant)
 
     def find_in(self, names: Sequence[str], id: UUID, *, tenant: str) -> tuple[JobRow, str]:
         """Return a job of one of these stores, live or archived, and the name of its store."""
+        away: dict[str, StoreError] = {}
         for name in names:
-            rows = self.stores[name].get([id], tenant=tenant)
-            if rows:
-                return rows[0], name
+            with self._tolerated(name, away):
+                rows = self.stores[name].get([id], tenant=tenant)
+                if rows:
+                    return rows[0], name
         for name in names:
-            archived = self.archived(id, tenant=tenant, store=name)
-            if archived is not None:
-                return read_archived(archived), name
+            with self._tolerated(name, away):
+                archived = self.archived(id, tenant=tenant, store=name)
+                if archived is not None:
+                    return read_archived(archived), name
+        for error in away.values():
+            raise StoreUnavailable(
+                f"job {id} is in none of the shards that answer; without an answer: {', '.join(away)} ({error})",
+                id=id,
+            ) from error
         raise JobNotFound(f"there is no job {id}{self._unrecorded()}", id=id)
 
-    def search_order(self, store: str | None = None) -> tuple[str, ...]:
-        """Return the stores in which a job is looked up: the named one, or all live ones."""
+    @contextmanager
+    def _tolerated(self, name: str, away: dict[str, StoreError]) -> Iterator[None]:
+        """Let a search among shards continue when one of them does not answer."""
+        if self.placement.shards is None:
+            yield
+            return
+        try:
+            yield
+        except StoreError as error:
+            away[name] = error
+            note_missing([name])
+
+    def search_order(self, store: str | None = None, tenant: str = ALL_TENANTS) -> tuple[str, ...]:
+        """Return the stores in which a job of a tenant is looked up: the named one, its shards, or all live ones."""
+        if self.placement.shards is not None and store in (None, ALL_SHARDS):
+            if self.placement.current() == ALL_SHARDS:
+                return self.placement.search_order(tenant)
+            store = None
         if store is None and self.placement.is_single:
             return (self.placement.default,)
         if store is not None or self.placement.fixed is not None or self.placement.is_single:
@@ -445,6 +550,8 @@ class Client:
                 durable.handler.close()
         if self._pool is not None:
             self._pool.shutdown(wait=True)
+        if self._fan_out is not None:
+            self._fan_out.close()
 
 
 def client_of(app: HasClient) -> Client:

@@ -34,10 +34,12 @@ from tidemill.domain.stages import Stage
 from tidemill.domain.states import JobState
 from tidemill.domain.steps import StepView
 from tidemill.domain.streams import StreamItem
+from tidemill.domain.tenant_placement import TenantPlacement
 from tidemill.domain.trace_context import trace_id
 from tidemill.tasks.secret_values import masked_seals
 
 if TYPE_CHECKING:
+    from tidemill.app_shards import ShardStatus
     from tidemill.client.control import TenantState
     from tidemill.client.error_groups import ErrorGroup
     from tidemill.client.notifications import SentNotification
@@ -520,4 +522,32 @@ def failure_count_document(row: FailureCount) -> dict[str, Any]:
     return row._asdict() | {
         "last_at": instant(row.last_at),
         "example": None if row.example is None else str(row.example),
+    }
+
+
+def shard_document(status: ShardStatus) -> dict[str, Any]:
+    """Return a shard of an app."""
+    return {
+        "name": status.name,
+        "url": status.url,
+        "status": "ok" if status.code is None else "unavailable",
+        "code": status.code,
+        "home": status.is_home,
+        "open": status.is_open,
+        "weight": status.weight,
+        "tenants": status.tenants,
+        "workers": status.workers,
+        "waiting": status.waiting,
+    }
+
+
+def placement_document(row: TenantPlacement) -> dict[str, Any]:
+    """Return the shard of a tenant."""
+    return {
+        "tenant": row.tenant,
+        "shard": row.shard,
+        "state": row.state.value,
+        "target": row.target,
+        "former": list(row.former),
+        "changed_at": row.changed_at,
     }

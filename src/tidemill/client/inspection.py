@@ -45,6 +45,7 @@ from tidemill.domain.stats import (
     UnfinishedCounts,
 )
 from tidemill.errors import TidemillError
+from tidemill.shards.settings import ALL_SHARDS
 from tidemill.stores.base import SchemaStatus
 from tidemill.stores.large_values import stream
 from tidemill.stores.lock_server import leases_and_locks
@@ -109,6 +110,15 @@ class Inspection(StoreApi):
         live = self._client.placement.live
         return (*live, *(name for name in self._client.stores if name not in live))
 
+    def addressable_stores(self) -> tuple[str, ...]:
+        """Return the stores that a page may choose: ``"*"`` for all shards of an app first, if it has any."""
+        shards = self._client.placement.shards
+        return self.store_names() if shards is None else (ALL_SHARDS, *self.store_names())
+
+    def missing_shards(self) -> tuple[str, ...]:
+        """Return the shards that did not answer lately, if calls address all shards here."""
+        return self._client.missing_shards()
+
     def store_status(self, name: str) -> StoreStatus:
         """Return what is known about one of the app's stores."""
         store, placement = self._client.store(name), self._client.placement
@@ -165,7 +175,7 @@ class Inspection(StoreApi):
 
     def stream_source(self, row: JobRow, name: str) -> StreamSource:
         """Return a stream of a job that was read before, to read it page by page."""
-        return StreamSource(self._client, self._client.placement.current(), row.id, row.tenant, name)
+        return StreamSource(self._client, self._client.store_name(None, row.tenant), row.id, row.tenant, name)
 
     def planned(self, declared: Declared, options: CallOptions, args: dict[str, Any]) -> JobRow:
         """Return the job that a call would create if no other job held its unique key."""
@@ -178,8 +188,8 @@ class Inspection(StoreApi):
 
     def why(self, row: JobRow, now: datetime) -> list[Reason]:
         """Return why a job that was just read is not running, or how it ended."""
-        name = None if self._client.placement.is_single else self._client.store_name(None)
-        return explain(self._store, row, now, name)
+        name = None if self._client.placement.is_single else self._client.store_name(None, row.tenant)
+        return explain(self._client.store(None, row.tenant), row, now, name)
 
     def origin(self, row: JobRow) -> Origin:
         """Return the definition and the schedule that created a job."""

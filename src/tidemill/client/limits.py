@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from tidemill.client._base import StoreApi, async_twin
+from tidemill.client._base import StoreApi, async_twin, in_each_store
 from tidemill.client.access import difference, note, who
 from tidemill.client.enqueue.limit_cache import count_depth, drop_rule
 from tidemill.domain.breaker import BreakerPhase, BreakerState, phase_at, written
@@ -209,6 +209,7 @@ class Limits(StoreApi):
         rules = {rule.name: rule for rule in rules_of_all(task.options for task in self._client.registry)}
         return rules | self._client.rules
 
+    @in_each_store
     def set(
         self,
         name: str,
@@ -249,6 +250,7 @@ class Limits(StoreApi):
             pass
         self._tell(["change"])
 
+    @in_each_store
     def unset(self, name: str) -> bool:
         """Remove a limit that was set at run time, so that the code's limit applies; return whether one was set."""
         declared = self.declared().get(name) or self._defined(name)
@@ -261,6 +263,7 @@ class Limits(StoreApi):
         self._told()
         return True
 
+    @in_each_store
     def reset_breaker(self, name: str) -> LimitState:
         """Close a breaker and clear the failures that opened it, so that jobs waiting for it can run."""
         full = name if name.startswith("breaker/") else f"breaker/{name}"

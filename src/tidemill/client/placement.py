@@ -6,15 +6,21 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from tidemill.client.stats.loads import is_living
 from tidemill.domain.bounds import check_name
 from tidemill.domain.cluster import Worker
-from tidemill.errors import BadSettings, StoreError
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.errors import BadSettings, CrossShard, StoreError
+from tidemill.shards.settings import ALL_SHARDS
 from tidemill.stores.base import Store
-from tidemill.tasks.ambient import JOB, current_store, current_tenant
+from tidemill.tasks.ambient import JOB, current_collector, current_store, current_tenant
 from tidemill.tasks.registry import Registry
 from tidemill.tasks.task import Declared
+
+if TYPE_CHECKING:
+    from tidemill.shards.map import ShardMap
 
 _log = logging.getLogger("tidemill.client")
 
@@ -78,6 +84,8 @@ class Placement:
         store_for: StoreFor | None,
         fixed: str | None = None,
         places: Mapping[str, str] | None = None,
+        *,
+        shards: ShardMap | None = None,
     ) -> None:
         self._places = places or {}
         self._stores, self._registry, self._tenant = stores, registry, tenant
@@ -85,6 +93,7 @@ class Placement:
         self.is_single = len(stores) == 1  #: there is nothing to choose
         self.default = default_name(stores)
         self.live = live_names(stores)
+        self.shards = shards
         self.fixed = None if fixed is None else self.existing(fixed)
         self._checked: set[str] = set()  # stores whose workers were looked for
         self._lock = threading.Lock()
@@ -103,11 +112,43 @@ class Placement:
             )
         return name
 
-    def current(self) -> str:
-        """Return the store that calls address: of ``at_store``, the block, the running job, or the default."""
+    def current(self, tenant: str | None = None) -> str:
+        """Return the store that calls address: of ``at_store``, the block, the running job, or the default.
+
+        An app with shards addresses all of them instead of the last two, or the shard of ``tenant``.
+        """
         if self.is_single:
             return self.default
-        return self.fixed or current_store(self._registry) or self.of_job() or self.default
+        chosen = self.fixed or current_store(self._registry)
+        if chosen is not None or self.shards is None:
+            return chosen or self.of_job() or self.default
+        return self.routed(tenant)
+
+    def routed(self, tenant: str | None) -> str:
+        """Return the shard of a tenant; ``"*"`` for all tenants."""
+        if self.shards is None:
+            raise BadSettings(f"store {ALL_SHARDS!r} stands for the shards of an app, and this one has none")
+        if tenant is None or tenant == ALL_TENANTS:
+            return ALL_SHARDS
+        return self.shards.find(tenant).shard
+
+    def addressed(self, name: str | None) -> str:
+        """Return the store that a handle remembers: a named one, or all shards for any of them."""
+        if name is None:
+            return self.current()
+        is_shard = self.shards is not None and name in self.shards.names
+        return self.current() if is_shard and self.current() == ALL_SHARDS else name
+
+    def concrete(self, name: str) -> str:
+        """Return the name of a store; the home store for all shards."""
+        return self.default if name == ALL_SHARDS else name
+
+    def search_order(self, tenant: str) -> tuple[str, ...]:
+        """Return the shards in which a job of a tenant is looked up; all live stores for all tenants."""
+        assert self.shards is not None
+        if tenant == ALL_TENANTS:
+            return self.live
+        return self.shards.find(tenant).shards
 
     def nearest(self, name: str) -> tuple[str, ...]:
         """Return this store, then the other live ones."""
@@ -127,16 +168,45 @@ class Placement:
 
         The call itself, ``at_store``, the ``using_store`` block, the task, ``store_for``, the running job, the default.
         """
-        if given is not None:
+        if given is not None and self.shards is None:
             return self.live_name(given)
         if self.is_single:
             return self.default
+        if self.shards is not None:
+            return self._sharded(declared, given, tenant or current_tenant() or self._tenant)
         chosen = self.fixed or current_store(self._registry)
         if chosen is None and declared is not None:
             chosen = declared.options.store
         if chosen is None and self._store_for is not None:
             chosen = self._routed(tenant or current_tenant() or self._tenant)
         return self.live_name(chosen or self.of_job() or self.default)
+
+    def _sharded(self, declared: Declared | None, given: str | None, tenant: str) -> str:
+        """Return the shard of a tenant, unless a store that is no shard was chosen."""
+        assert self.shards is not None
+        chosen = given or self.fixed or current_store(self._registry)
+        if chosen is None and declared is not None:
+            chosen = declared.options.store
+        if chosen is not None and chosen not in self.shards.names:
+            return self.live_name(chosen)
+        shard = self._collecting_shard(tenant) or self.shards.shard_of(tenant)
+        if chosen is not None and chosen != shard:
+            raise CrossShard(
+                f"tenant {tenant!r} is placed in the shard {shard!r}, and the call names {chosen!r}; leave the store out",
+                tenant=tenant,
+                shard=shard,
+            )
+        return shard
+
+    def _collecting_shard(self, tenant: str) -> str | None:
+        """Return the store of the running job, if it collects jobs of its own tenant.
+
+        They are written with the end of that job, also if the tenant is moving to another shard.
+        """
+        job, block = JOB.get(), current_collector()
+        if job is None or block is None or block.declared is None or job.tenant != tenant:
+            return None
+        return self.of_job()
 
     def _routed(self, tenant: str) -> str | None:
         assert self._store_for is not None

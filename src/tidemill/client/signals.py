@@ -87,7 +87,7 @@ class Signals(TenantApi):
         """
         signal = self._signal(job, name, payload, key, tenant, by)
         if connection is not None:
-            answer = signal_on(connection, self._client.store(store), signal, now=self._pin)
+            answer = signal_on(connection, self._client.store(store, signal.tenant), signal, now=self._pin)
             return self._judge(answer, signal)
         place = self._place(signal, store)
         target = self._client.store(place)
@@ -134,7 +134,7 @@ class Signals(TenantApi):
             )
             return sent
         signal = self._signal(job, name, payload, key, tenant, by)
-        answer = await asignal_on(connection, self._client.store(store), signal, now=self._pin)
+        answer = await asignal_on(connection, self._client.store(store, signal.tenant), signal, now=self._pin)
         return self._judge(answer, signal)
 
     def list(
@@ -183,7 +183,7 @@ class Signals(TenantApi):
             _encoded("the payload", payload),
             by or who(),
         )
-        target = self._client.store(store)
+        target = self._client.store(self._client.place_of(owner) if store is None else store)
         with target.transaction():
             fresh = target.emit([event], now=self._pin)
             if fresh and named() is not None:

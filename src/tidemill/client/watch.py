@@ -16,6 +16,7 @@ from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import JobRow
 from tidemill.domain.streams import topic_of
 from tidemill.errors import StoreError
+from tidemill.shards.absence import noting_missing
 from tidemill.stores.base import Listener, Store
 
 _log = logging.getLogger("tidemill.client")
@@ -258,12 +259,14 @@ class Waiter:
         if not wanted:
             return
         try:
-            found = {job.id: job for job in self._store.get(wanted, tenant=ALL_TENANTS)}
+            with noting_missing() as missing:
+                found = {job.id: job for job in self._store.get(wanted, tenant=ALL_TENANTS)}
         except StoreError:
             return  # the store may recover; otherwise the waiters' own timeouts apply
         for id in wanted:
             job = found.get(id)
-            if id in seen and seen[id] == job:
+            # A job that was not found may be in a shard that did not answer.
+            if (id in seen and seen[id] == job) or (job is None and missing):
                 continue
             seen[id] = job
             with self._changed:

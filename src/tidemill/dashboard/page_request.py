@@ -200,7 +200,8 @@ class PageRequest(WebRequest):
             "chosen_store": self.chosen_store,
             "store_name": self.service.store_name,
             "store_page": "/" + self.seen_at.split("/")[1],
-            "stores": self.inspection.store_names() if self.service.has_several_stores else (),
+            "stores": self.inspection.addressable_stores() if self.service.has_several_stores else (),
+            "missing_shards": self.inspection.missing_shards(),
             "all_tenants": self.identity.tenant == ALL_TENANTS,
             "read_only": self.service.settings.read_only,
         }

@@ -210,11 +210,12 @@ class Page(Generic[T]):
     """Some items, and the cursor of the next page; None at the end.
 
     A page of a text search may hold fewer items than requested, or none, and still have a cursor. A page of jobs ends early
-    when their arguments and results exceed ``PAGE_BYTES``.
+    when their arguments and results exceed ``PAGE_BYTES``. ``missing`` names the shards that did not answer.
     """
 
     items: list[T]
     next: str | None = None
+    missing: tuple[str, ...] = ()
 
 
 def encode_cursor(sort: Sort, last: UUID) -> str:

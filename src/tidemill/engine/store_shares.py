@@ -40,6 +40,24 @@ def read_stores(given: str | Sequence[str] | None) -> dict[str, int | None]:
     return shares
 
 
+def read_shard_choice(given: str | None) -> dict[str, int | None]:
+    """Read the shards to serve; ``all`` and None stand for every store.
+
+    >>> read_shard_choice("all"), read_shard_choice("eu=2,us")
+    ({}, {'eu': 2, 'us': None})
+    """
+    return {} if given == "all" else read_stores(given)
+
+
+def chosen_stores(stores: Wanted, shards: Wanted) -> Wanted:
+    """Return the stores that a worker serves: shards are stores, and only one of the two options is given."""
+    if stores and shards:
+        raise BadSettings(
+            "give --stores or --shards, not both: a shard is a store with tenants", setting="shards"
+        )
+    return stores or shards
+
+
 def read_embedded_stores(given: str | Sequence[str] | None) -> dict[str, int | None]:
     """Read the stores of a worker inside the user's process, which has no processes to divide."""
     wanted = read_stores(given)

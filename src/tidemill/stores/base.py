@@ -39,8 +39,8 @@ laws 19 to 21 (limits) in ``stores.limits``, laws 22 and 23 (statistics) in ``st
 ``stores.schedules``, law 25 (large values) in ``stores.blobs``, laws 27 and 32 (signals, and wake-ups of suspended jobs) in
 ``stores.signals``, law 28 (steps) in ``stores.steps``, laws 26, 29 to 31, 33 and 34 (workflows) in ``stores.flows``, laws
 35 and 36 (recorded events and alerts) in ``stores.job_events``, law 37 (occurrences) in ``stores.occurrences``, law 38
-(streams) in ``stores.streams``, law 39 (deals) in ``stores.deals``, law 40 (records of tasks) in ``stores.tasks``, and law 41
-(failures) in ``stores.failures``.
+(streams) in ``stores.streams``, law 39 (deals) in ``stores.deals``, law 40 (records of tasks) in ``stores.tasks``, law 41
+(failures) in ``stores.failures``, and law 42 (placements of tenants) in ``stores.placements``.
 
 Batches may be empty, and then nothing happens. Duplicate ids in one batch, and duplicate lanes in one claim, are caller errors.
 """
@@ -91,6 +91,7 @@ from tidemill.stores.job_events import AlertStore, JobEventStore
 from tidemill.stores.limits import LimitRuleStore, LimitStore
 from tidemill.stores.lock_server import LockingStore
 from tidemill.stores.occurrences import OccurrenceStore
+from tidemill.stores.placements import PlacementStore
 from tidemill.stores.schedules import DefinitionStore, FireStore, ReleaseStore, ScheduleStore
 from tidemill.stores.seals import SealStore
 from tidemill.stores.server import ServerStore
@@ -503,6 +504,7 @@ class Store(
     AlertStore,
     OccurrenceStore,
     SealStore,
+    PlacementStore,
     ServerStore,
     LockingStore,
     SchemaStore,

@@ -1,4 +1,4 @@
-"""Locks with an expiry that a server beside the database keeps."""
+"""Locks with an expiry, kept by a server other than the database."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LockServer(ABC):
 
     @abstractmethod
     def drop(self, name: str) -> bool:
-        """Take a lock away from its owner, whoever that is; whether it was held."""
+        """Release a lock, whichever process holds it; return whether it was held."""
 
     @abstractmethod
     def close(self) -> None:
@@ -50,7 +50,7 @@ class LockServer(ABC):
 
 
 class LockingStore:
-    """The lock server beside a store."""
+    """The lock server of a store."""
 
     def locks(self) -> LockServer | None:
         """The lock server that ``locks`` or ``wake`` in the store's URL names; None without one."""

@@ -1,4 +1,4 @@
-"""What a store knows about the database server behind it."""
+"""Properties of the database server of a store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ServerStatus(NamedTuple):
 
     @property
     def survives(self) -> str:
-        """What an accepted job survives with these settings."""
+        """The failures that an accepted job survives with these settings."""
         if not self.synchronous_standby_names or self.synchronous_commit in ("local", "off"):
             return _SURVIVES["local" if self.synchronous_commit != "off" else "off"]
         return _SURVIVES[self.synchronous_commit]

@@ -134,6 +134,9 @@ DELETE /api/tenants/{name}               tenants.change
 GET    /api/workers                      workers.read
 POST   /api/workers/{id}/drain           workers.drain
 GET    /api/stores                       workers.read
+GET    /api/shards                       workers.read
+GET    /api/placements                   workers.read
+PUT    /api/placements/{name}            tenants.change
 GET    /api/leases                       workers.read
 POST   /api/leases/{name}/release        workers.drain
 GET    /api/worker/config                config.read

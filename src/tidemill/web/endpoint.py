@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from tidemill.shards.absence import noting_missing
 from tidemill.web.guard import Refusal
 from tidemill.web.problems import Problem, problem_of
 from tidemill.web.routes import O
@@ -27,7 +28,10 @@ class Endpoint(Generic[O]):
             operation = self.operations.get("GET" if method == "HEAD" else method)
             if operation is None:
                 raise self._not_allowed(method)
-            response = await self.respond(operation, request)
+            with noting_missing() as missing:
+                response = await self.respond(operation, request)
+            if missing:
+                response.headers["tidemill-missing"] = ", ".join(sorted(missing))
         except Exception as error:  # noqa: BLE001  (problem_of logs unexpected errors)
             if isinstance(error, Refusal):
                 await self.service.note_refusal(error)

@@ -13,6 +13,7 @@ from tidemill.client.core import Client, client_of
 from tidemill.client.inspection import Inspection
 from tidemill.domain.access import Identity
 from tidemill.errors import StoreError
+from tidemill.shards.settings import ALL_SHARDS
 from tidemill.web.guard import Auth, Guard, Refusal, address_of
 from tidemill.web.job_loader import JobLoader
 from tidemill.web.list_throttle import ListThrottle
@@ -76,8 +77,10 @@ class Service:
         return self.client.placement.fixed is not None
 
     def at(self, name: str) -> Service:
-        """Return the service of this store, or raise ``BadSettings``."""
+        """Return the service of this store, or of all shards, or raise ``BadSettings``."""
         root = self._root
+        if name == ALL_SHARDS and root.client.placement.shards is not None:
+            return root
         found = root._others.get(name)
         if found is None:
             found = copy(root)

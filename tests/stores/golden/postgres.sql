@@ -95,6 +95,8 @@ create table tidemill.parked(id uuid not null, tenant text collate "C" not null,
   tied boolean not null default false);
 create table tidemill.pauses(kind text collate "C" not null, name text collate "C" not null, reason text,
   paused_by text, paused_at timestamptz not null);
+create table tidemill.placements(tenant text collate "C" not null, shard text not null, state text not null,
+  target text, former text not null, epoch bigint not null, changed_at timestamptz not null);
 create table tidemill.ready(id uuid not null, seq bigint not null generated always as identity,
   tenant text collate "C" not null, queue text collate "C" not null, task text collate "C" not null,
   priority smallint not null, attempt integer not null, max_attempts integer not null, crashes integer not null,
@@ -225,6 +227,9 @@ alter table tidemill.parked add CHECK ((state = ANY (ARRAY['waiting'::text, 'rev
 alter table tidemill.parked add PRIMARY KEY (id);
 alter table tidemill.pauses add CHECK ((kind = ANY (ARRAY['queue'::text, 'task'::text, 'tenant'::text, 'all'::text])));
 alter table tidemill.pauses add PRIMARY KEY (kind, name);
+alter table tidemill.placements add CHECK ((epoch > 0));
+alter table tidemill.placements add CHECK ((state = ANY (ARRAY['placed'::text, 'moving'::text, 'draining'::text])));
+alter table tidemill.placements add PRIMARY KEY (tenant);
 alter table tidemill.ready add CHECK (((priority >= '-100'::integer) AND (priority <= 100)));
 alter table tidemill.ready add PRIMARY KEY (id);
 alter table tidemill.releases add CHECK ((revision > 0));

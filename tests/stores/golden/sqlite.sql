@@ -109,6 +109,9 @@ CREATE TABLE tidemill_parked( id blob not null primary key, tenant text not null
   'review_needed')), wakes integer not null, args text not null, result text, tied integer not null default 0) strict;
 CREATE TABLE tidemill_pauses( kind text not null check (kind in ('queue', 'task', 'tenant', 'all')), name text not null,
   reason text, paused_by text, paused_at integer not null, primary key (kind, name)) strict;
+CREATE TABLE tidemill_placements( tenant text not null primary key, shard text not null,
+  state text not null check (state in ('placed', 'moving', 'draining')), target text, former text not null,
+  epoch integer not null check (epoch > 0), changed_at integer not null) strict;
 CREATE TABLE tidemill_ready( seq integer primary key autoincrement, id blob not null unique, tenant text not null,
   queue text not null, task text not null, priority integer not null check (priority between -100 and 100),
   attempt integer not null, max_attempts integer not null, crashes integer not null, token integer not null,

@@ -130,7 +130,7 @@ class Enqueuer:
         """Return the name of the store that the jobs of a call go to."""
         if self._only is not None and call.store is None:
             return self._only
-        return self._client.placement.place(declared, call.store, call.tenant)
+        return self._client.place_of_call(declared, call)
 
     def enqueue(
         self, declared: Declared, call: CallOptions, calls: Sequence[Call], place: str | None = None
@@ -278,7 +278,7 @@ class Enqueuer:
 
     def admitted(self, declared: Declared, jobs: list[NewJob]) -> list[NewJob]:
         """Return jobs of one task that were built elsewhere, after the checks of limits; stores the limits of the task."""
-        limits = self.limits(None)
+        limits = self.limits(self._client.store_name(None, jobs[0].tenant))
         limits.look(declared)
         return limits.admitted(declared, jobs)
 

@@ -352,7 +352,8 @@ class Batch(BatchRun):
         tenant = current_tenant() or client.tenant
         rules = {} if description is None else {"description": description}
         group = NewGroup(new_id(), tenant, GroupKind.BATCH, name, key, rules=rules, created_by=who(), held=1)
-        store, place = client.store(None), client.store_name(None)
+        place = client.place_of(tenant)
+        store = client.store(place)
         jobs, edges, joins = _callback_rows(client, group, callbacks)
         if callback_url is not None:
             rows = callback_rows(group, callback_url, new_id())

@@ -26,7 +26,8 @@ Ready = tuple[FlowPlan, Sequence[Rule]]
 
 def start(client: Client, ready: Ready, connection: object) -> FlowRun:
     """Store a flow, or find the one with the same key."""
-    store, name = client.store(None), client.store_name(None)
+    name = client.place_of(ready[0].groups[0].tenant)
+    store = client.store(name)
     if connection is not None:
         from tidemill.client.own_connection import look_on, start_on
 
@@ -54,7 +55,8 @@ async def astart(client: Client, ready: Ready, connection: object) -> FlowRun:
         return run
     from tidemill.client.own_connection import alook_on, astart_on
 
-    store, name = client.store(None), client.store_name(None)
+    name = client.place_of(ready[0].groups[0].tenant)
+    store = client.store(name)
     await alook_on(connection, store)
     made: FlowPlan = await client.in_thread(prepared, client, ready, store)
     started = await astart_on(connection, store, made, [_entry(made)], now=client.pin)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice, takewhile
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, NamedTuple, ParamSpec
 from uuid import UUID
 
 from tidemill.archive.tiers import merged_jobs, read_tiers
@@ -30,13 +31,16 @@ from tidemill.client.jobs.why import Reason
 from tidemill.domain.bounds import check_text
 from tidemill.domain.decide import Action, expected, move
 from tidemill.domain.durations import Duration, read_duration
-from tidemill.domain.filters import LOOK, JobFilter, Page, Sort, encode_cursor
+from tidemill.domain.filters import ALL_TENANTS, LOOK, JobFilter, Page, Sort, encode_cursor
 from tidemill.domain.job import CHANGEABLE, JobRow, levels_from
 from tidemill.domain.log_search import FoundLine, LogFilter
 from tidemill.domain.states import ENDED, HELD, JobState
 from tidemill.errors import BadFilter, BadSettings, JobNotFound
+from tidemill.shards.absence import says_missing
 from tidemill.stores.base import Store
 from tidemill.tasks.ambient import current_tenant
+
+P = ParamSpec("P")
 
 SHOWN = 12
 """Digits of the short form: the last ones, because ids created together share their first digits."""
@@ -173,6 +177,22 @@ class Acted:
     skipped: int
 
 
+def _in_each_shard(act: Callable[Concatenate[Jobs, P], Acted]) -> Callable[Concatenate[Jobs, P], Acted]:
+    """Let a bulk action on jobs of all tenants run in every shard, each with transactions of its own."""
+
+    @functools.wraps(act)
+    def call(self: Jobs, /, *args: P.args, **given: P.kwargs) -> Acted:
+        options: dict[str, Any] = dict(given)
+        everywhere = options.get("store") is None and self._tenant(options.get("tenant")) == ALL_TENANTS
+        clients = self._client.each_store() if everywhere else []
+        if not clients:
+            return act(self, *args, **given)
+        parts = [act(Jobs(client), *args, **given) for client in clients]
+        return Acted(sum(part.done for part in parts), sum(part.skipped for part in parts))
+
+    return call
+
+
 class Jobs:
     """The jobs of an app.
 
@@ -202,6 +222,7 @@ class Jobs:
 
     awhy = async_twin(why)
 
+    @says_missing
     def list(
         self,
         /,
@@ -250,6 +271,7 @@ class Jobs:
                 return
             cursor = page.next
 
+    @says_missing
     def search_logs(
         self,
         text: str | None = None,
@@ -308,6 +330,7 @@ class Jobs:
     #
     # ``asked`` is the filter that the audit records, for callers that look up the ids themselves.
 
+    @_in_each_shard
     def cancel(
         self,
         /,
@@ -334,6 +357,7 @@ class Jobs:
         rows = self._found(where, store, states, sort="newest")
         return self._each("cancelled", rows, where, store, act, asked, reason=why)
 
+    @_in_each_shard
     def retry(
         self,
         /,
@@ -360,6 +384,7 @@ class Jobs:
         more = {} if spread is None else {"spread": str(read_duration("spread", spread))}
         return self._each("retried", rows, where, store, act, asked, **more)
 
+    @_in_each_shard
     def run_now(self, /, *, store: str | None = None, asked: Where | None = None, **where: Any) -> Acted:
         """Make every scheduled job that matches due now."""
         target = self._client.store(store)
@@ -370,6 +395,7 @@ class Jobs:
         rows = list(self._found(where, store, expected(Action.RUN_NOW)))
         return self._each("run_now", rows, where, store, act, asked)
 
+    @_in_each_shard
     def reschedule(
         self,
         /,
@@ -391,6 +417,7 @@ class Jobs:
         rows = list(self._found(where, store, expected(Action.RESCHEDULE)))
         return self._each("rescheduled", rows, where, store, act, asked, delay=str(delay))
 
+    @_in_each_shard
     def delete(self, /, *, store: str | None = None, asked: Where | None = None, **where: Any) -> Acted:
         """Delete every ended job that matches, with its executions and logs."""
         target = self._client.store(store)
@@ -401,6 +428,7 @@ class Jobs:
         rows = list(self._found(where, store, ENDED))
         return self._each("deleted", rows, where, store, act, asked)
 
+    @_in_each_shard
     def change(
         self,
         /,

@@ -189,8 +189,8 @@ class Job(KnownJob[R]):
     def why(self) -> list[Reason]:
         """Return why the job is not running, or how it ended; the most important reason first."""
         self.refresh()
-        store = self._client.store(self._store)
-        name = None if self._client.placement.is_single else self._store
+        store = self._client.store(self._store, self.tenant)
+        name = None if self._client.placement.is_single else self.store_name
         return explain(store, self._row, self._client.pin or store.now(), name)
 
     awhy = async_twin(why)
@@ -384,11 +384,12 @@ class Job(KnownJob[R]):
         """Return the jobs that this job enqueued, in enqueue order; those in its own store come first."""
         where = JobFilter(self.tenant, parent_id=self.id)
         found: list[Job[Any]] = []
-        for name in self._client.placement.nearest(self._store):
+        here = self.store_name
+        for name in self._client.placement.nearest(here):
             try:
                 found += self._children_in(name, where)
             except StoreUnavailable as error:
-                if name == self._store:
+                if name == here:
                     raise
                 _log.warning("children of job %s in the store %r are not listed: %s", self.id, name, error)
         return found
@@ -408,7 +409,7 @@ class Job(KnownJob[R]):
         """Return the job that enqueued this one, if any."""
         if self.parent_id is None:
             return None
-        names = self._client.placement.nearest(self._store)
+        names = self._client.placement.nearest(self.store_name)
         row, name = self._client.find_in(names, self.parent_id, tenant=self.tenant)
         return Job(self._client, row, name)
 

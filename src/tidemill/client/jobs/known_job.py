@@ -28,8 +28,9 @@ class KnownJob(Generic[R]):
     def __init__(self, client: Client, seen: JobRow | NewJob, store: str | None = None) -> None:
         self._client = client
         self._seen = seen
-        # Captured now: the store that calls address may be another one when the handle is used.
-        self._store = store or client.placement.current()
+        # Captured now: the store that calls address may be another one when the handle is used. An app with shards looks
+        # for the tenant's shard at each call instead, because a tenant may move.
+        self._store = client.placement.addressed(store)
 
     @property
     def _row(self) -> JobRow:
@@ -65,8 +66,8 @@ class KnownJob(Generic[R]):
 
     @property
     def store_name(self) -> str:
-        """The name of the app's store that the job is in."""
-        return self._store
+        """The name of the app's store that the job is in; of a tenant that moves, the new one."""
+        return self._client.store_name(self._store, self.tenant)
 
     @property
     def queue(self) -> str:
@@ -92,7 +93,7 @@ class KnownJob(Generic[R]):
 
     def _read(self, text: str) -> str:
         """Return the payload itself, or the large value that it refers to."""
-        return read_value(self._client.store(self._store), text) if is_reference(text) else text
+        return read_value(self._client.store(self._store, self.tenant), text) if is_reference(text) else text
 
     @property
     def run_at(self) -> datetime:

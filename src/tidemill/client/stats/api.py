@@ -44,6 +44,7 @@ from tidemill.domain.stats import (
     mean,
 )
 from tidemill.errors import BadFilter
+from tidemill.shards.absence import says_missing
 from tidemill.tasks.ambient import current_tenant
 
 DAY = timedelta(hours=24)
@@ -104,6 +105,7 @@ class StatsApi:
         """
         return self._metrics.text(openmetrics)
 
+    @says_missing
     def queue_depth(
         self, *, tenant: str | None = None, limit: int = 100, store: str | None = None
     ) -> Report[QueueDepth]:
@@ -111,6 +113,7 @@ class StatsApi:
         look = self._look(tenant, store)
         return Report(look.at, snapshot.deepest(look, limit))
 
+    @says_missing
     def active_workers(self, window: Duration = ACTIVE, *, store: str | None = None) -> Report[ActiveWorker]:
         """Return workers that are alive, hold jobs or ended some within the window, with counts; busiest first."""
         look = self._look(ALL_TENANTS, store)
@@ -140,18 +143,21 @@ class StatsApi:
         rows.sort(key=lambda row: (-(row.claimed + row.running), -row.ended, row.worker))
         return Report(look.at, rows, groups.since_at)
 
+    @says_missing
     def orphans(
         self, *, tenant: str | None = None, limit: int = 100, store: str | None = None
     ) -> Report[HeldJobReport]:
         """Return jobs held by workers that are gone, with the time since their last heartbeat; oldest claim first."""
         return self._held(self._look(tenant, store), HeldSelection.ORPHANED, None, limit)
 
+    @says_missing
     def overdue(
         self, *, tenant: str | None = None, limit: int = 100, store: str | None = None
     ) -> Report[HeldJobReport]:
         """Return jobs that have been running for longer than their timeout."""
         return self._held(self._look(tenant, store), HeldSelection.OVERDUE, None, limit)
 
+    @says_missing
     def stuck(
         self,
         longer_than: Duration = STUCK,
@@ -168,6 +174,7 @@ class StatsApi:
         found = snapshot.stuck(look, _span("longer_than", longer_than), limit)
         return Report(look.at, [_held_job(held, look.at) for held in found])
 
+    @says_missing
     def lag(
         self,
         window: Duration = HOUR,
@@ -187,6 +194,7 @@ class StatsApi:
         ]
         return _report(look, groups, sorted(rows, key=lambda row: (-row.lag, row.task)))
 
+    @says_missing
     def failures(
         self,
         window: Duration = DAY,
@@ -201,6 +209,7 @@ class StatsApi:
         rows = [TaskFailures(row.name or "", row.total, row.tenants, row.last_at) for row in groups.rows]
         return _report(look, groups, rows)
 
+    @says_missing
     def worker_performance(
         self,
         window: Duration = HOUR,
@@ -228,6 +237,7 @@ class StatsApi:
         ]
         return _report(look, groups, rows)
 
+    @says_missing
     def retries(
         self, window: Duration = DAY, *, tenant: str | None = None, store: str | None = None
     ) -> Report[TaskRetries]:
@@ -240,12 +250,14 @@ class StatsApi:
         ]
         return _report(look, groups, sorted(rows, key=lambda row: (-row.retried, row.task)))
 
+    @says_missing
     def by_status(self, *, tenant: str | None = None, store: str | None = None) -> Report[StatusCount]:
         """Return the number of jobs in each state."""
         look = self._look(tenant, store)
         counts = look.store.standing(tenant=look.tenant)
         return Report(look.at, [StatusCount(state, counts[state]) for state in JobState if state in counts])
 
+    @says_missing
     def durations(
         self, window: Duration = HOUR, *, tenant: str | None = None, store: str | None = None
     ) -> Report[TaskDuration]:
@@ -259,6 +271,7 @@ class StatsApi:
         ]
         return _report(look, groups, sorted(rows, key=lambda row: (-row.duration, row.task)))
 
+    @says_missing
     def tenants(
         self,
         window: Duration = DAY,
@@ -283,6 +296,7 @@ class StatsApi:
         ]
         return _report(look, groups, rows)
 
+    @says_missing
     def throughput(
         self,
         window: Duration = "1h",
@@ -320,6 +334,7 @@ class StatsApi:
         ]  # fmt: skip
         return Report(look.at, rows, series.since_at)
 
+    @says_missing
     def throughput_by(
         self,
         group: str,
@@ -349,6 +364,7 @@ class StatsApi:
         ]
         return Report(look.at, rows, series.steps[0])
 
+    @says_missing
     def errors(
         self, window: Duration = DAY, *, tenant: str | None = None, limit: int = 50, store: str | None = None
     ) -> Report[ErrorGroup]:
@@ -361,6 +377,7 @@ class StatsApi:
             look.at - reach,
         )
 
+    @says_missing
     def dead_letters(
         self, *, tenant: str | None = None, limit: int = 100, store: str | None = None
     ) -> Report[DeadLetter]:
@@ -375,22 +392,26 @@ class StatsApi:
         ]
         return Report(look.at, rows)
 
+    @says_missing
     def leaders(self, *, store: str | None = None) -> Report[Leader]:
         """Return every lease: its holder, the time it was acquired, and the results of its duties."""
         look = self._look(ALL_TENANTS, store)
         return Report(look.at, leaders_of(look))
 
+    @says_missing
     def archival(self, *, store: str | None = None) -> Report[PolicyArchival]:
         """Return the number of jobs that each archive policy has moved so far, in all its runs."""
         look = self._look(ALL_TENANTS, store)
         return Report(look.at, snapshot.archival(look))
 
+    @says_missing
     def health(
         self, window: Duration = HOUR, *, tenant: str | None = None, store: str | None = None
     ) -> Health:
         """Return the counts that should be zero, or near it, in a healthy system."""
         return snapshot.health(self._look(tenant, store), _span("window", window), STUCK)
 
+    @says_missing
     def overview(
         self, window: Duration = HOUR, *, tenant: str | None = None, store: str | None = None
     ) -> Overview:

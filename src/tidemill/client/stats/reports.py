@@ -20,12 +20,14 @@ class Report(Generic[Row]):
 
     For a window, ``since_at`` is its start: a full minute, or for longer windows a full quarter hour, hour or day. Only
     ``errors`` may be ``sampled``: it groups the latest failures, and then is complete only from ``since_at`` on.
+    ``missing`` names the shards that did not answer, and whose rows are not counted.
     """
 
     at: datetime
     rows: list[Row]
     since_at: datetime | None = None
     sampled: bool = False
+    missing: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
@@ -277,6 +279,7 @@ class Health:
     failed: int  #: within the window
     silent_workers: int  #: half of their lease has passed without a heartbeat
     at_most: int  #: upper bound up to which orphans, overdue and stuck jobs are counted
+    missing: tuple[str, ...] = ()  #: shards that did not answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,6 +300,7 @@ class Overview:
     duration: timedelta | None
     lag: timedelta | None
     retried: int
+    missing: tuple[str, ...] = ()  #: shards that did not answer
 
 
 def document(value: Any) -> Any:

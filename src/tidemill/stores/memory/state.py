@@ -37,6 +37,7 @@ from tidemill.domain.states import ENDED, HELD, JobState
 from tidemill.domain.streams import StreamEntry, StreamPosition
 from tidemill.domain.subscriptions import StoredEvent
 from tidemill.domain.task_records import TaskRecord
+from tidemill.domain.tenant_placement import TenantPlacement
 
 _EXPIRING = frozenset({JobState.PENDING, JobState.SCHEDULED, JobState.WAITING})
 
@@ -170,6 +171,7 @@ class State:
     failures: list[StoredFailure] = field(default_factory=list)
     error_marks: dict[tuple[str, str], ErrorMark] = field(default_factory=dict)
     counted: dict[str, LimitCount] = field(default_factory=dict)
+    placements: dict[str, TenantPlacement] = field(default_factory=dict)
     #: Jobs whose end is counted.
     tied: set[UUID] = field(default_factory=set)
     #: By job and need; and the jobs that need each job or group.
@@ -236,6 +238,7 @@ class State:
             failures=list(self.failures),
             error_marks=dict(self.error_marks),
             counted=dict(self.counted),
+            placements=dict(self.placements),
             tied=set(self.tied),
             edges={id: dict(edges) for id, edges in self.edges.items()},
             needed={id: set(jobs) for id, jobs in self.needed.items()},

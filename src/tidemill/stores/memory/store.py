@@ -24,6 +24,7 @@ from tidemill.stores.memory.keys import MemoryKeys
 from tidemill.stores.memory.lifecycle import MemoryLifecycle
 from tidemill.stores.memory.limits import MemoryLimits
 from tidemill.stores.memory.occurrences import MemoryOccurrences
+from tidemill.stores.memory.placements import MemoryPlacements
 from tidemill.stores.memory.records import MemoryRecords, MemorySettings
 from tidemill.stores.memory.rollups import MemoryRollups
 from tidemill.stores.memory.schedules import MemoryDefinitions, MemoryReleases, MemorySchedules
@@ -69,6 +70,7 @@ class MemoryStore(
     MemorySignals,
     MemoryAlerts,
     MemoryOccurrences,
+    MemoryPlacements,
     Store,
 ):
     """A store that exists only within its process.

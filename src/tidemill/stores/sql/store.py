@@ -25,6 +25,7 @@ from tidemill.stores.sql.keys import SqlKeys
 from tidemill.stores.sql.lifecycle import SqlLifecycle
 from tidemill.stores.sql.limits import SqlLimits
 from tidemill.stores.sql.occurrences import SqlOccurrences
+from tidemill.stores.sql.placements import SqlPlacements
 from tidemill.stores.sql.records import SqlRecords
 from tidemill.stores.sql.rollups import SqlRollups
 from tidemill.stores.sql.schedules import SqlDefinitions, SqlReleases, SqlSchedules
@@ -68,6 +69,7 @@ class SqlStore(
     SqlSignals,
     SqlAlerts,
     SqlOccurrences,
+    SqlPlacements,
     Store,
 ):
     """A store in a relational database."""

@@ -85,6 +85,7 @@ from tidemill.testing.conformance.messages import (  # noqa: E402
 from tidemill.testing.conformance.occurrences import OccurrenceLaws  # noqa: E402
 from tidemill.testing.conformance.own_clock import OwnClockLaws  # noqa: E402
 from tidemill.testing.conformance.payloads import PayloadLaws  # noqa: E402
+from tidemill.testing.conformance.placements import PlacementLaws  # noqa: E402
 from tidemill.testing.conformance.present_time import DepthLaws, HoldingLaws  # noqa: E402
 from tidemill.testing.conformance.queries import FilterLaws, GetLaws, PageLaws, TenantLaws  # noqa: E402
 from tidemill.testing.conformance.rates import (  # noqa: E402
@@ -191,8 +192,8 @@ class RecordsConformance(
     """Logs, checkpoints, records of steps, streams and the audit."""
 
 
-class ClusterConformance(WorkerLaws, OrphanLaws, LeaseLaws, LivingLeaseLaws, HoldLaws):
-    """Workers, leases and holds."""
+class ClusterConformance(WorkerLaws, OrphanLaws, LeaseLaws, LivingLeaseLaws, HoldLaws, PlacementLaws):
+    """Workers, leases, holds, and placements of tenants."""
 
 
 class SettingsConformance(SettingLaws, PauseLaws, OrdersLaws):

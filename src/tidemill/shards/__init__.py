@@ -1,0 +1,1 @@
+"""Shards of an app: whole stores, between which its tenants are divided."""

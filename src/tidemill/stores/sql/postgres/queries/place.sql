@@ -1,0 +1,7 @@
+-- place: inserts the placement of a tenant that has none; the primary key decides between two callers.
+-- takes: now timestamptz, tenant text, shard text, state text, target text, former text
+-- gives: tenant text
+insert into tidemill.placements(tenant, shard, state, target, former, epoch, changed_at)
+values (:tenant, :shard, :state, :target, :former, 1, coalesce(:now::timestamptz, now()))
+on conflict (tenant) do nothing
+returning tenant

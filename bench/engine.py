@@ -3,7 +3,8 @@
     python3 dev.py bench engine [--rounds 3] [--only w3,w5] [--postgres URL] [--into FOLDER --names a,b] [--quick] [--json FILE]
 
 Workloads: W1 enqueue one by one, W2 in bulk; W3 drain by one worker (also with concurrency 10, and on SQLite), W4 by two; W5 latency
-of a job every 50 ms; W6 an idle worker; W7 memory and start-up, read from W3; W8 drains with additional finished or pending jobs.
+of a job every 50 ms; W6 an idle worker; W7 memory and start-up, read from W3; W8 drains with additional finished or pending jobs;
+W9 loops in as many processes as cores, W10 threads that block, W11 coroutines that wait, each as a share of the same work without jobs.
 Every round measures all sides in turn, every second round in reverse order; ratios are computed within a round. Tidemill runs as
 ``tidemill worker``, or with ``--embedded`` as a worker inside a small program. Peers run if ``--into`` names the folder where
 ``bench.peers.install`` installed them; ``dev.py bench peers`` writes the page of all of them. ``others`` is the number of cores
@@ -111,6 +112,7 @@ def rig_of(options: argparse.Namespace, set_: Stage) -> Rig:
         seconds=1.0 if quick else 10.0,
         settling=2.0 if quick else options.settling,
         window=3.0 if quick else 15.0,
+        work_seconds=0.5 if quick else 3.0,
     )
 
 
@@ -126,7 +128,7 @@ def text(run: Run) -> str:
     """Return the complete report."""
     parts = [
         show.table(show.COLUMNS[what][0], run.results[what], show.COLUMNS[what][1])
-        for what in sorted(run.results)
+        for what in sorted(run.results, key=lambda what: int(what.removeprefix("w")))
     ]
     summary = "\n".join(check.line() for check in show.checks(run.results, postgres_peers(run.sides)))
     busy, all_ = show.unquiet(run.results)
@@ -181,7 +183,7 @@ def read_options(parser: argparse.ArgumentParser) -> argparse.Namespace:
     options = parser.parse_args()
     given = [word for word in options.only.split(",") if word]
     if unknown := sorted(set(given) - {*WORKLOADS, "w7"}):
-        parser.error(f"unknown workload {unknown[0]!r}; expected w1 to w8")
+        parser.error(f"unknown workload {unknown[0]!r}; expected w1 to w11")
     options.only = [what for what in WORKLOADS if what in given or (what == "w3" and "w7" in given)]
     options.names = [name for name in options.names.split(",") if name]
     if unknown := sorted(set(options.names) - set(PEERS)):

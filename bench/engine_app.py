@@ -1,6 +1,7 @@
-"""The app of the engine benchmark: a coroutine that only records its start.
+"""The app of the engine benchmark: a task that records its start.
 
 ``TIDEMILL_STORE`` is its store. Starts are recorded under ``BENCH_SLOTS`` and, for latencies, ``BENCH_LAT``.
+``BENCH_WORK`` makes it a task that does some work, with the body of the peers' jobs.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import os
 from pathlib import Path
 
 from bench.engine_slots import Slot
+from bench.peers import harness
+from bench.peers.work import WORK
 
 from tidemill.app import App
 
@@ -24,7 +27,21 @@ def _open() -> Slot:
     return _slot
 
 
-@app.task
-async def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a realistic payload)
-    (_slot or _open()).note(user_id)
-    return {"ok": True}
+if WORK.occupies_a_thread:
+
+    @app.task
+    def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a realistic payload)
+        return harness.working_body(user_id)
+
+elif WORK.kind:
+
+    @app.task
+    async def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a realistic payload)
+        return await harness.waiting_body(user_id)
+
+else:
+
+    @app.task
+    async def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a realistic payload)
+        (_slot or _open()).note(user_id)
+        return {"ok": True}

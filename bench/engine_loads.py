@@ -37,6 +37,7 @@ class Rig:
     settling: float
     window: float  #: of an idle run
     cap: float = 60.0  #: seconds after which a drain is cut off
+    work_seconds: float = 3.0  #: of a run of W9 to W11 without any overhead
 
     def others(self) -> Others:
         return Others(None if self.server is None else self.server.pid)

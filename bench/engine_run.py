@@ -19,6 +19,7 @@ from pathlib import Path
 import psycopg
 from bench import engine_loads as loads
 from bench import engine_table as show
+from bench import engine_work as work
 from bench import yardstick
 from bench.engine_loads import Figures, Rig
 from bench.engine_sides import Failed, Side
@@ -27,7 +28,7 @@ from bench.engine_storage import Database
 Entry = tuple[str, Callable[[], Figures]]
 Found = dict[str, list[Figures | None]]
 
-WORKLOADS = ("w1", "w2", "w3", "w4", "w5", "w6", "w8")
+WORKLOADS = ("w1", "w2", "w3", "w4", "w5", "w6", "w8", "w9", "w10", "w11")
 _TROUBLE = (RuntimeError, OSError, subprocess.SubprocessError, psycopg.Error, AssertionError)
 
 
@@ -129,6 +130,9 @@ class Run:
                 yield side.name, partial(loads.latency, rig, side)
             case "w8" if side.on_postgres:
                 yield from self._scales(side)
+            case "w9" | "w10" | "w11":
+                for load in work.loads_of(what, side):
+                    yield f"{side.name}, {load.variant}", partial(work.working, rig, side, load)
 
     def _drains(self, side: Side, workers: int) -> Iterator[Entry]:
         rig = self.rig

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from bench import seeds
 from bench.engine_storage import Database, File, Storage
+from bench.peers.work import Kind
 
 ROOT = Path(__file__).resolve().parents[1]
 _LEFT = {
@@ -29,8 +30,8 @@ _DONE = {
     "sqlite": "select count(*) from tidemill_history where state = 'completed' and result = '{\"ok\":true}'",
 }
 
-Commands = Callable[[int, int | None], list[list[str]]]
-"""Returns the commands that start a number of worker processes, each with this concurrency (None: the default)."""
+Commands = Callable[[int, int | None, int | None], list[list[str]]]
+"""Returns the commands that start a number of worker processes, each with this concurrency and these threads (None: the default)."""
 
 
 class Failed(RuntimeError):
@@ -53,6 +54,7 @@ class Side:
     done: str | None = None  #: counts the jobs that ended well
     bulk: bool = True
     ours: bool = False
+    works: tuple[Kind, ...] = ()  #: kinds of work that its jobs can do
 
     @property
     def on_postgres(self) -> bool:
@@ -98,14 +100,19 @@ class Side:
 def tidemill(storage: Storage, name: str, *, embedded: bool = False) -> Side:
     """Return Tidemill's side, run by its own command, or by a small program that embeds a worker."""
 
-    def supervised(processes: int, concurrency: int | None) -> list[list[str]]:
-        chosen = [] if concurrency is None else ["--concurrency", str(concurrency)]
-        command = [sys.executable, "-m", "tidemill", "worker", "bench.engine_app:app"]
-        return [[*command, "--processes", str(processes), "--log-level", "warning", *chosen]]
+    def slots(concurrency: int | None, threads: int | None) -> list[str]:
+        chosen = {"--concurrency": concurrency, "--threads": threads}
+        return [word for name, count in chosen.items() if count is not None for word in (name, str(count))]
 
-    def alone(processes: int, concurrency: int | None) -> list[list[str]]:
-        chosen = [] if concurrency is None else ["--concurrency", str(concurrency)]
-        return [[sys.executable, "-m", "bench.engine_embedded", *chosen] for _ in range(processes)]
+    def supervised(processes: int, concurrency: int | None, threads: int | None) -> list[list[str]]:
+        command = [sys.executable, "-m", "tidemill", "worker", "bench.engine_app:app"]
+        return [
+            [*command, "--processes", str(processes), "--log-level", "warning", *slots(concurrency, threads)]
+        ]
+
+    def alone(processes: int, concurrency: int | None, threads: int | None) -> list[list[str]]:
+        command = [sys.executable, "-m", "bench.engine_embedded", *slots(concurrency, threads)]
+        return [command for _ in range(processes)]
 
     store = "postgres" if isinstance(storage, Database) else "sqlite"
 
@@ -125,4 +132,5 @@ def tidemill(storage: Storage, name: str, *, embedded: bool = False) -> Side:
         done=_DONE[store],
         history=history,
         ours=True,
+        works=("spin", "block", "await"),
     )

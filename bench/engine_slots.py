@@ -1,7 +1,8 @@
 """Slots in which job bodies record their starts, readable by other processes.
 
 Each process that runs jobs owns a file of 24 bytes, named by its pid and mapped into memory: the first start, the number of started
-jobs and the last start. Times are monotonic nanoseconds, which all processes of a machine share. The peers' programs write the same.
+jobs and the last start. Jobs that do some work add 16 bytes: the number of ended jobs and the last end. Times are monotonic
+nanoseconds, which all processes of a machine share. The peers' programs write the same.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _FORM = struct.Struct("qqq")
+_ENDS = struct.Struct("qq")
 _LOOKS = 5
 
 
@@ -54,6 +56,8 @@ class Seen(NamedTuple):
     last: int
     pids: tuple[int, ...]
     stagger: int = 0  #: nanoseconds by which the last process began later than the first
+    ended: int = 0  #: ended jobs, if the jobs record their ends
+    last_end: int = 0
 
 
 def clear(folder: Path) -> None:
@@ -71,16 +75,19 @@ def look(folder: Path) -> Seen:
             pids.append(int(path.name))
     if not rows:
         return Seen(0, 0, 0, ())
-    firsts, counts, lasts = zip(*rows, strict=True)
-    return Seen(min(firsts), sum(counts), max(lasts), tuple(pids), max(firsts) - min(firsts))
+    firsts, counts, lasts, ended, ends = zip(*rows, strict=True)
+    stagger = max(firsts) - min(firsts)
+    return Seen(min(firsts), sum(counts), max(lasts), tuple(pids), stagger, sum(ended), max(ends))
 
 
-def _read(path: Path) -> tuple[int, int, int] | None:
+def _read(path: Path) -> tuple[int, int, int, int, int] | None:
     """Read one slot; None if no job has started. A peer may be writing, so an incomplete row is read again."""
     for _ in range(_LOOKS):
         content = path.read_bytes()
         if len(content) >= _FORM.size:
             first, begun, last = _FORM.unpack_from(content)
             if begun and 0 < first <= last:
-                return first, begun, last
+                wide = len(content) >= _FORM.size + _ENDS.size
+                ended, end = _ENDS.unpack_from(content, _FORM.size) if wide else (0, 0)
+                return first, begun, last, ended, end
     return None

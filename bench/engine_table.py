@@ -38,6 +38,14 @@ DRAIN = (
     Column("tx/job", "transactions", ".3f"),
     Column("run again", "again"),
 )
+WORK = (
+    Column("share", "share", ".1%"),
+    RATE,
+    Column("ideal", "ideal_rate"),
+    Column("jobs", "jobs"),
+    Column("RSS MB", "rss_mb"),
+    Column("run again", "again"),
+)
 COLUMNS: dict[str, tuple[str, tuple[Column, ...]]] = {
     "w1": ("W1 enqueue one by one", (RATE,)),
     "w2": ("W2 enqueue 1,000 at a time", (RATE,)),
@@ -70,6 +78,9 @@ COLUMNS: dict[str, tuple[str, tuple[Column, ...]]] = {
         ),
     ),
     "w8": ("W8 scale, to the last start", (RATE,)),
+    "w9": ("W9 loops in as many processes as cores, share of a bare loop", WORK),
+    "w10": ("W10 threads that block for 5 ms, share of the ideal", WORK),
+    "w11": ("W11 coroutines that wait for 1 s, share of the ideal", WORK),
 }
 
 

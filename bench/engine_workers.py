@@ -29,11 +29,12 @@ class Workers:
         *,
         processes: int,
         concurrency: int | None,
+        threads: int | None = None,
         starts: Path | None = None,
     ) -> None:
         self.name = side.name
         self.spawned_at = 0  #: monotonic nanoseconds
-        self._side, self._commands = side, side.workers(processes, concurrency)
+        self._side, self._commands = side, side.workers(processes, concurrency, threads)
         self._slots, self._log = scratch / f"slots-{side.name}", scratch / f"{side.name}.log"
         self._words = {"BENCH_SLOTS": str(self._slots)}
         if starts is not None:

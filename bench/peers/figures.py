@@ -34,6 +34,8 @@ class Subject(NamedTuple):
     beside: tuple[Column, ...] = ()
     less: bool = False  #: less is better
     ratio: bool = True  #: whether a ratio to others means something
+    variants: tuple[str, ...] = ()  #: each system is measured in each variant
+    headline: str | None = None  #: the variant in the summary
 
     @property
     def unit(self) -> str:
@@ -47,6 +49,7 @@ _DRAIN = (
     Column("WAL bytes/job", "wal_bytes"),
     Column("transactions/job", "transactions", ".2f"),
 )
+_SHARE = Column("share", "share", ".0%")
 SUBJECTS = {
     "w1": Subject(
         "W1: enqueue one by one", "One program enqueues; each call waits for the previous one.", _RATE
@@ -100,6 +103,30 @@ SUBJECTS = {
         "W3 up to the start of the last job, on PostgreSQL: with no, finished, or pending jobs in addition.",
         _RATE,
     ),
+    "w9": Subject(
+        "W9: jobs that compute",
+        "Python loops of 1, 8 and 50 ms in as many worker processes as the machine has cores, one job at a time in each. "
+        "The share is the rate divided by that of a bare loop in as many processes, measured immediately before.",
+        _SHARE,
+        variants=("1 ms", "8 ms", "50 ms"),
+        headline="8 ms",
+    ),
+    "w10": Subject(
+        "W10: jobs that block",
+        "Functions that block their thread for 5 ms, as a database query does, in one worker process. "
+        "The share is the rate divided by that of threads that are never idle. Systems without threads are not in the table.",
+        _SHARE,
+        variants=("10 threads", "50 threads"),
+        headline="50 threads",
+    ),
+    "w11": Subject(
+        "W11: jobs that wait",
+        "Coroutines that wait for 1 s in one worker process. The share is the rate divided by that of slots that are never idle. "
+        "Systems without coroutines are not in the table.",
+        _SHARE,
+        variants=("1,000 coroutines", "5,000 coroutines"),
+        headline="1,000 coroutines",
+    ),
 }
 BESIDE = ("empty", "finished", "pending")
 OWN = (OURS, OURS_SQLITE, OURS_NARROW)
@@ -128,6 +155,22 @@ def peers_in(workload: Workload) -> list[str]:
     return [name for name in workload if name not in OWN and name not in STICKS]
 
 
+def variant(workload: Workload, which: str) -> Workload:
+    """Return the rounds of one variant by system.
+
+    >>> variant({"a, 1 ms": [], "a, 8 ms": [{"share": 0.5}]}, "8 ms")
+    {'a': [{'share': 0.5}]}
+    """
+    ending = f", {which}"
+    return {name.removesuffix(ending): rounds for name, rounds in workload.items() if name.endswith(ending)}
+
+
+def rounds_of(results: Results, what: str) -> Workload:
+    """Return the rounds of a workload by system, those of the headline if it has variants."""
+    workload, headline = results["workloads"].get(what, {}), SUBJECTS[what].headline
+    return workload if headline is None else variant(workload, headline)
+
+
 def store_of(results: Results, name: str) -> str:
     """Return the store of a system or a yardstick."""
     if name in STICKS:
@@ -151,7 +194,7 @@ def ratio(workload: Workload, name: str, other: str | None, figure: str) -> floa
 
 def rows(results: Results, what: str) -> list[Row]:
     """Return the systems of a workload, the best first, without those that failed in every round."""
-    workload, subject = results["workloads"][what], SUBJECTS[what]
+    workload, subject = rounds_of(results, what), SUBJECTS[what]
     best = quickest(workload, peers_in(workload), subject)
     figure, systems = subject.main.figure, []
     for name in workload:
@@ -176,7 +219,7 @@ def rows(results: Results, what: str) -> list[Row]:
 
 def first(results: Results, what: str) -> bool:
     """Return whether Tidemill on PostgreSQL is better than every peer on any store."""
-    workload, subject = results["workloads"][what], SUBJECTS[what]
+    workload, subject = rounds_of(results, what), SUBJECTS[what]
     return quickest(workload, [OURS, *peers_in(workload)], subject) == OURS
 
 
@@ -195,7 +238,7 @@ def glances(results: Results, ours: str = OURS) -> list[Glance]:
     """Return a line for every workload in which Tidemill was measured."""
     lines, store = [], store_of(results, ours)
     for what, subject in SUBJECTS.items():
-        workload: Workload = results["workloads"].get(what, {})
+        workload = rounds_of(results, what)
         value = median(workload, ours, subject.main.figure)
         if what == "w8" or value is None:
             continue
@@ -226,6 +269,19 @@ def scales(results: Results) -> list[tuple[str, list[float | None], list[float |
         parts = [ratio(workload, f"{name}, {beside}", f"{name}, empty", "rate") for beside in BESIDE[1:]]
         sides.append((name, rates, parts))
     return sorted(sides, key=lambda it: -(it[1][0] or 0.0))
+
+
+def shares(results: Results, what: str) -> list[tuple[str, list[float | None], list[float | None]]]:
+    """W9 to W11: return each side's shares and rates in the variants, the best share of the headline first."""
+    subject, workload = SUBJECTS[what], results["workloads"][what]
+    parts = [variant(workload, which) for which in subject.variants]
+    names = dict.fromkeys(name for part in parts for name in part)
+    sides = []
+    for name in names:
+        share = [median(part, name, "share") for part in parts]
+        sides.append((name, share, [median(part, name, "rate") for part in parts]))
+    at = subject.variants.index(str(subject.headline))
+    return sorted(sides, key=lambda it: -(it[1][at] or 0.0))
 
 
 def cell(value: float | None, form: str) -> str:

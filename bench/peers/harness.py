@@ -5,6 +5,7 @@ Standard library only, because it runs in each peer's own environment. ``drive``
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import struct
@@ -13,6 +14,8 @@ import time
 from collections.abc import Sequence
 from mmap import mmap
 from pathlib import Path
+
+from bench.peers.work import WORK
 
 URL = os.environ.get("BENCH_URL", "")
 """The store: a URL of PostgreSQL or Redis, or the path of an SQLite file."""
@@ -59,16 +62,16 @@ def payload(number: int) -> dict[str, object]:
 
 
 class _Slot:
-    """The 24 bytes of this process, as ``bench.engine_slots`` reads them; here, threads may record concurrently."""
+    """The words of this process, as ``bench.engine_slots`` reads them; here, threads may record concurrently."""
 
     def __init__(self) -> None:
         path = Path(os.environ["BENCH_SLOTS"]) / str(os.getpid())
         with path.open("w+b") as file:
-            file.truncate(struct.calcsize("qqq"))
+            file.truncate(struct.calcsize("qqqqq"))
             self._words = memoryview(mmap(file.fileno(), 0)).cast("q")
         starts = os.environ.get("BENCH_LAT")
         self._starts = None if starts is None else os.open(starts, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        self._count = itertools.count(1)
+        self._count, self._ended = itertools.count(1), itertools.count(1)
 
     def note(self, number: int, now: int) -> None:
         if self._starts is not None:
@@ -79,6 +82,11 @@ class _Slot:
         # The count is written last: a reader of the count also sees the rest.
         words[2] = now
         words[1] = count
+
+    def note_end(self) -> None:
+        count, words = next(self._ended), self._words
+        words[4] = time.monotonic_ns()
+        words[3] = count
 
 
 _slot: _Slot | None = None
@@ -107,3 +115,19 @@ def body(user_id: int) -> dict[str, bool]:
     now = time.monotonic_ns()
     (_slot or _open()).note(user_id, now)
     return {"ok": True}
+
+
+def working_body(user_id: int) -> dict[str, bool]:
+    """Run a job that occupies its thread: record its start and its end."""
+    result = body(user_id)
+    WORK.run()
+    _open().note_end()
+    return result
+
+
+async def waiting_body(user_id: int) -> dict[str, bool]:
+    """Run a job that waits in a coroutine: record its start and its end."""
+    result = body(user_id)
+    await asyncio.sleep(WORK.amount)
+    _open().note_end()
+    return result

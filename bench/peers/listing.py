@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from bench.peers.work import Kind
+
 Store = Literal["postgres", "sqlite", "redis"]
 
 
@@ -40,6 +42,7 @@ class Peer:
         None  #: SQL that writes ``%(count)s`` finished jobs, as the peer itself would have left them
     )
     usual: bool = True  #: whether it is measured by default
+    works: tuple[Kind, ...] = ()  #: kinds of work that its jobs can do in W9 to W11
     settings: str = ""  #: shown on the page next to the concurrency
 
 
@@ -93,6 +96,8 @@ _SAQ = Promise(
 )
 _TASKIQ_CRASH = "runs again: another worker claims the message after 10 minutes"
 _ARGS = """'{"user_id": 1, "email": "a@example.com"}'"""
+_THREADS: tuple[Kind, ...] = ("spin", "block")
+_ALL: tuple[Kind, ...] = (*_THREADS, "await")
 _SERIES = "generate_series(1, %(count)s) n"
 
 PEERS = {
@@ -117,6 +122,7 @@ PEERS = {
                 insert into procrastinate_events(job_id, type, at)
                 select id, step::procrastinate_job_event_type, now()
                 from procrastinate_jobs, unnest(array['deferred', 'started', 'succeeded']) step""",
+            works=_ALL,
             settings="asyncio; a pool of 24 connections",
         ),
         Peer(
@@ -135,6 +141,7 @@ PEERS = {
             history=f"""insert into pgqueuer_log(created, job_id, status, priority, entrypoint, aggregated)
                 select now(), n, step::pgqueuer_status, 0, 'send_email', true
                 from {_SERIES}, unnest(array['queued', 'picked', 'successful']) step""",
+            works=_ALL,
             settings="asyncpg, uvloop; `batch_size` is the concurrency",
         ),
         Peer(
@@ -224,6 +231,7 @@ PEERS = {
             mode="sqlite",
             jobs=2_000,
             bulk=False,
+            works=_THREADS,
             settings="one thread",
         ),
         Peer(
@@ -236,6 +244,7 @@ PEERS = {
             Promise("no", "no (switched off)", "the job is lost (removed before it runs)", _SNAPSHOT),
             jobs=10_000,
             bulk=False,
+            works=_THREADS,
             settings="one thread",
         ),
         Peer(
@@ -247,6 +256,7 @@ PEERS = {
             "return redis.call('llen', 'celery') + redis.call('hlen', 'unacked')",
             Promise("no", "no", _CELERY_CRASH, _SNAPSHOT),
             jobs=5_000,
+            works=_THREADS,
             settings="one prefork process",
         ),
         Peer(
@@ -260,6 +270,7 @@ PEERS = {
             mode="results",
             jobs=5_000,
             usual=False,
+            works=_THREADS,
             settings="one prefork process",
         ),
         Peer(
@@ -271,6 +282,7 @@ PEERS = {
             "return redis.call('hlen', 'dramatiq:default.msgs')",
             Promise("no", "no", "runs again when the worker's heartbeat is a minute old", _SNAPSHOT),
             bulk=False,
+            works=_THREADS,
             settings="one process, 32 threads",
         ),
         Peer(
@@ -287,6 +299,7 @@ PEERS = {
                 _SNAPSHOT,
             ),
             jobs=2_000,
+            works=("spin",),
             settings="SimpleWorker, which does not fork for each job",
         ),
         Peer(
@@ -329,6 +342,7 @@ PEERS = {
             Promise("no", "no", _TASKIQ_CRASH, _SNAPSHOT),
             jobs=10_000,
             bulk=False,
+            works=_ALL,
             settings="one process; a stream, acknowledged",
         ),
         Peer(

@@ -23,6 +23,7 @@ from bench.peers.figures import (
     line,
     rows,
     scales,
+    shares,
     store_of,
 )
 
@@ -52,7 +53,13 @@ def page(results: Results, notes: Mapping[str, str]) -> str:
     for what, subject in SUBJECTS.items():
         if what in results["workloads"]:
             picture = [f"![{subject.title}](benchmarks/{what}.svg)"] if what in CHARTS else []
-            table = _scale(results) if what == "w8" else _table(results, what)
+            table = (
+                _scale(results)
+                if what == "w8"
+                else _shares(results, what)
+                if subject.variants
+                else _table(results, what)
+            )
             words = [notes[what]] if what in notes else []
             parts.append("\n\n".join([f"## {subject.title}", subject.about, *picture, table, *words]))
     parts += [_promises(results), _settings(results), _conditions(results)]
@@ -130,8 +137,9 @@ def _glance(results: Results) -> str:
             same, best = ratios
             lines.append(line([subject.title, shown, it.same or "–", same, it.any or "–", best]))
         parts.append(f"On {STORES[store_of(results, ours)]}:\n\n" + "\n".join(lines))
+    more = " and W9 to W11" if any(SUBJECTS[what].variants for what in results["workloads"]) else ""
     parts.append(
-        "A ratio is Tidemill's figure divided by the other's in the same round (the median of the rounds): for W1 to W4 above 1 is "
+        f"A ratio is Tidemill's figure divided by the other's in the same round (the median of the rounds): for W1 to W4{more} above 1 is "
         "better, for W5 and W7 below 1.\nThe systems give different guarantees; see [what each keeps and guarantees](#what-each-keeps-and-guarantees)."
     )
     return "\n\n".join(parts)
@@ -180,6 +188,17 @@ def _scale(results: Results) -> str:
         f"{sizes['finished']:,.0f} finished or {sizes['pending']:,.0f} pending jobs in addition. A dash: the system keeps no history, or has no "
         "call to build the backlog.\n\n" + "\n".join(lines)
     )
+
+
+def _shares(results: Results, what: str) -> str:
+    variants = SUBJECTS[what].variants
+    heads = ["", "store", *variants, *(f"{which}, jobs/s" for which in variants)]
+    lines = [line(heads), line(["---", "---", *["---:"] * (len(heads) - 2)])]
+    for name, parts, rates in shares(results, what):
+        shown = f"**{name}**" if name in OWN else name
+        cells = [*(cell(it, ".0%") for it in parts), *(cell(it, ",.0f") for it in rates)]
+        lines.append(line([shown, STORES[store_of(results, name)], *cells]))
+    return "\n".join(lines)
 
 
 def _promises(results: Results) -> str:

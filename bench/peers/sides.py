@@ -53,7 +53,8 @@ def command(peer: Peer, into: Path) -> list[str]:
 def _side(peer: Peer, storage: Storage, into: Path) -> Side:
     program = command(peer, into)
 
-    def workers(processes: int, concurrency: int | None) -> list[list[str]]:  # noqa: ARG001  (the listing sets it)
+    def workers(processes: int, _concurrency: int | None, _threads: int | None) -> list[list[str]]:
+        # ``BENCH_CONCURRENCY`` says how many jobs run at a time.
         return [[*program, "worker"] for _ in range(processes)]
 
     def history(count: int) -> None:
@@ -76,4 +77,5 @@ def _side(peer: Peer, storage: Storage, into: Path) -> Side:
         jobs=peer.jobs,
         history=None if peer.history is None else history,
         bulk=peer.bulk,
+        works=peer.works,
     )

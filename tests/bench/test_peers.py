@@ -76,6 +76,12 @@ def results() -> dict[str, Any]:
                 "tidemill": [{"call_p50": 1.0, "p50": 0.5}, {"call_p50": 3.0, "p50": 2.5}],
                 "slow": [{"call_p50": 4.0}, {"call_p50": 4.0}],
             },
+            "w9": {
+                "tidemill, 8 ms": [{"share": 0.9, "rate": 225.0}, {"share": 0.7, "rate": 175.0}],
+                "slow, 8 ms": [{"share": 0.4, "rate": 100.0}, None],
+                "slow, 50 ms": [{"share": 0.6, "rate": 24.0}, None],
+                "broken, 8 ms": [None, None],
+            },
             "w8": {
                 "tidemill, empty": rates(50.0, 50.0),
                 "tidemill, finished": rates(40.0, 50.0),
@@ -97,6 +103,7 @@ def test_every_peer_has_complete_details(peer: Peer) -> None:
     pins = r"[\w-]+@\d[\w.]*" if environment.node else r"[\w-]+==\d[\w.]*"
     assert [package for package in environment.packages if not re.fullmatch(pins, package)] == []
     assert environment.node == peer.program.endswith(".mjs")
+    assert set(peer.works) <= {"spin", "block", "await"}
     assert peer.history is None or ("%(count)s" in peer.history and peer.store == "postgres")
 
 
@@ -127,6 +134,15 @@ def test_a_program_handles_its_modes() -> None:
         if peer.mode:
             file = PROGRAMS / (peer.program if peer.program.endswith(".mjs") else f"{peer.program}.py")
             assert f'"{peer.mode}"' in file.read_text(), peer.name
+
+
+def test_a_program_does_the_listed_work() -> None:
+    for peer in PEERS.values():
+        source = (
+            PROGRAMS / (peer.program if peer.program.endswith(".mjs") else f"{peer.program}.py")
+        ).read_text()
+        assert ("harness.working_body" in source) == bool({"spin", "block"} & set(peer.works)), peer.name
+        assert ("harness.waiting_body" in source) == ("await" in peer.works), peer.name
 
 
 # Installing -------------------------------------------------------------------------------------------------------------
@@ -208,6 +224,19 @@ def test_scale_is_relative_to_the_empty_drain(results: dict[str, Any]) -> None:
     ]
 
 
+def test_a_workload_with_variants_is_compared_by_its_headline(results: dict[str, Any]) -> None:
+    assert figures.shares(results, "w9") == [
+        ("tidemill", [None, pytest.approx(0.8), None], [None, 200.0, None]),
+        ("slow", [None, 0.4, 0.6], [None, 100.0, 24.0]),
+        ("broken", [None, None, None], [None, None, None]),
+    ]
+    assert figures.first(results, "w9")
+    (glance,) = [it for it in figures.glances(results) if it.what == "w9"]
+    assert glance.same == "slow"
+    assert glance.ours == pytest.approx(0.8)
+    assert glance.to_same == pytest.approx(2.25)
+
+
 # The page ---------------------------------------------------------------------------------------------------------------
 
 
@@ -222,6 +251,8 @@ def test_the_page_contains_conditions_figures_guarantees_and_omissions(results: 
     assert "| slow | PostgreSQL | yes | no | runs again | a crash |" in text
     assert "- gone: not installed" in text
     assert "| **tidemill** | 50 | 45 | – | 90% | – |" in text
+    assert "| **tidemill** | PostgreSQL | – | 80% | – | – | 200 | – |" in text
+    assert "for W1 to W4 and W9 to W11 above 1 is better" in text
     assert "Do not quote" not in text
     assert "Do not quote" in page.page({**results, "quick": True, "rounds": 1}, {})
 

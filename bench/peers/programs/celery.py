@@ -1,6 +1,6 @@
 """Celery on Redis: one prefork process with early acknowledgement (default).
 
-The mode "results" also stores results in Redis.
+The mode "results" also stores results in Redis. Jobs that block run in the pool of threads.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from bench.peers import harness
 from celery import Celery, group
 
+BODY = harness.working_body if harness.WORK.kind else harness.body
 STORES = harness.MODE == "results"
 app = Celery("bench", broker=harness.URL, backend=harness.URL if STORES else None)
 app.conf.update(task_ignore_result=not STORES, broker_connection_retry_on_startup=True)
@@ -18,7 +19,7 @@ app.conf.update(task_ignore_result=not STORES, broker_connection_retry_on_startu
 
 @app.task(name="send_email")
 def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a realistic payload)
-    return harness.body(user_id)
+    return BODY(user_id)
 
 
 class Peer(harness.Program):
@@ -29,5 +30,6 @@ class Peer(harness.Program):
         group(send_email.s(**harness.payload(number)) for number in numbers).apply_async()
 
     def worker(self) -> None:
-        words = ["--loglevel", "ERROR", "--pool", "prefork", "--concurrency", str(harness.CONCURRENCY)]
+        pool = "threads" if harness.WORK.kind == "block" else "prefork"
+        words = ["--loglevel", "ERROR", "--pool", pool, "--concurrency", str(harness.CONCURRENCY)]
         app.worker_main(["worker", *words, "--hostname", f"bench-{os.getpid()}@localhost"])

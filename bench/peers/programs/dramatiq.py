@@ -9,12 +9,13 @@ import dramatiq
 from bench.peers import harness
 from dramatiq.brokers.redis import RedisBroker
 
+BODY = harness.working_body if harness.WORK.kind else harness.body
 dramatiq.set_broker(RedisBroker(url=harness.URL))
 
 
 @dramatiq.actor(actor_name="send_email")
 def send_email(user_id: int, email: str) -> None:  # noqa: ARG001  (a realistic payload)
-    harness.body(user_id)
+    BODY(user_id)
 
 
 class Peer(harness.Program):

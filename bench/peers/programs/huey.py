@@ -10,6 +10,7 @@ import logging
 from bench.peers import harness
 from huey import RedisHuey, SqliteHuey
 
+BODY = harness.working_body if harness.WORK.kind else harness.body
 if harness.MODE == "sqlite":
     huey = SqliteHuey("bench", filename=harness.URL, results=False)
 else:
@@ -18,7 +19,7 @@ else:
 
 @huey.task(name="send_email")
 def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a realistic payload)
-    return harness.body(user_id)
+    return BODY(user_id)
 
 
 class Peer(harness.Program):

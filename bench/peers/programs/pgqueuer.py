@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import asyncpg
 import uvloop
@@ -46,11 +47,19 @@ class Peer(harness.Program):
         uvloop.run(self._work())
 
     async def _work(self) -> None:
+        if harness.WORK.occupies_a_thread:
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(harness.CONCURRENCY))
         pool = await asyncpg.create_pool(harness.URL, min_size=2, max_size=8)
         queuer = PgQueuer.from_asyncpg_pool(pool)
 
         @queuer.entrypoint("send_email")
         async def send_email(job: Job) -> None:
-            harness.body(json.loads(job.payload)["user_id"])
+            number = json.loads(job.payload)["user_id"]
+            if harness.WORK.occupies_a_thread:
+                await asyncio.to_thread(harness.working_body, number)
+            elif harness.WORK.kind:
+                await harness.waiting_body(number)
+            else:
+                harness.body(number)
 
         await queuer.run(batch_size=harness.CONCURRENCY)

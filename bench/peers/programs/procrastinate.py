@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import procrastinate
 from bench.peers import harness
 
+# The server accepts 100.
+MOST_CONNECTIONS = 50
+
 app = procrastinate.App(
     connector=procrastinate.PsycopgConnector(
-        conninfo=harness.URL, min_size=1, max_size=harness.CONCURRENCY + 4
+        conninfo=harness.URL, min_size=1, max_size=min(harness.CONCURRENCY, MOST_CONNECTIONS) + 4
     )
 )
 
 
-@app.task(name="send_email")
-async def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a realistic payload)
-    return harness.body(user_id)
+if harness.WORK.occupies_a_thread:
+
+    @app.task(name="send_email")
+    def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a realistic payload)
+        return harness.working_body(user_id)
+
+else:
+
+    @app.task(name="send_email")
+    async def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a realistic payload)
+        return await harness.waiting_body(user_id) if harness.WORK.kind else harness.body(user_id)
 
 
 class Peer(harness.Program):
@@ -44,5 +56,7 @@ class Peer(harness.Program):
         asyncio.run(self._work())
 
     async def _work(self) -> None:
+        if harness.WORK.occupies_a_thread:
+            asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(harness.CONCURRENCY))
         async with app.open_async():
             await app.run_worker_async(concurrency=harness.CONCURRENCY)

@@ -11,9 +11,11 @@ from bench.peers import harness
 from redis import Redis
 from rq import Queue, SimpleWorker
 
+BODY = harness.working_body if harness.WORK.kind else harness.body
+
 
 def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a realistic payload)
-    return harness.body(user_id)
+    return BODY(user_id)
 
 
 class Peer(harness.Program):

@@ -13,9 +13,17 @@ if harness.MODE == "results":
     broker = broker.with_result_backend(RedisAsyncResultBackend(harness.URL))
 
 
-@broker.task(task_name="send_email")
-async def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a realistic payload)
-    return harness.body(user_id)
+if harness.WORK.occupies_a_thread:
+
+    @broker.task(task_name="send_email")
+    def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a realistic payload)
+        return harness.working_body(user_id)
+
+else:
+
+    @broker.task(task_name="send_email")
+    async def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a realistic payload)
+        return await harness.waiting_body(user_id) if harness.WORK.kind else harness.body(user_id)
 
 
 class Peer(harness.Program):
@@ -30,4 +38,6 @@ class Peer(harness.Program):
 
     def worker(self) -> None:
         words = ["--workers", "1", "--max-async-tasks", str(harness.CONCURRENCY), "--log-level", "WARNING"]
+        if harness.WORK.occupies_a_thread:
+            words += ["--max-threadpool-threads", str(harness.CONCURRENCY)]
         os.execv(sys.executable, [sys.executable, "-m", "taskiq", "worker", f"{__name__}:broker", *words])

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from mmap import mmap
 from pathlib import Path
 
-from bench.peers.work import WORK
+from bench.peers import work
 
 URL = os.environ.get("BENCH_URL", "")
 """The store: a URL of PostgreSQL or Redis, or the path of an SQLite file."""
@@ -23,6 +23,9 @@ URL = os.environ.get("BENCH_URL", "")
 CONCURRENCY = int(os.environ.get("BENCH_CONCURRENCY", "10"))
 MODE = os.environ.get("BENCH_MODE", "")
 """The mode of a peer that has several."""
+
+WORK = work.WORK
+"""The work of each job; most workloads have none."""
 
 EMAIL = "a@example.com"
 BULK = 1_000

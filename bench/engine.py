@@ -4,7 +4,8 @@
 
 Workloads: W1 enqueue one by one, W2 in bulk; W3 drain by one worker (also with concurrency 10, and on SQLite), W4 by two; W5 latency
 of a job every 50 ms; W6 an idle worker; W7 memory and start-up, read from W3; W8 drains with additional finished or pending jobs;
-W9 loops in as many processes as cores, W10 threads that block, W11 coroutines that wait, each as a share of the same work without jobs.
+W9 loops in as many processes as cores, W10 threads that block, W11 coroutines that wait, each as a share of the same work without jobs;
+W14 latency of a worker whose threads are busy for 70 % of their time.
 Every round measures all sides in turn, every second round in reverse order; ratios are computed within a round. Tidemill runs as
 ``tidemill worker``, or with ``--embedded`` as a worker inside a small program. Peers run if ``--into`` names the folder where
 ``bench.peers.install`` installed them; ``dev.py bench peers`` writes the page of all of them. ``others`` is the number of cores
@@ -183,7 +184,7 @@ def read_options(parser: argparse.ArgumentParser) -> argparse.Namespace:
     options = parser.parse_args()
     given = [word for word in options.only.split(",") if word]
     if unknown := sorted(set(given) - {*WORKLOADS, "w7"}):
-        parser.error(f"unknown workload {unknown[0]!r}; expected w1 to w11")
+        parser.error(f"unknown workload {unknown[0]!r}; expected one of {', '.join([*WORKLOADS, 'w7'])}")
     options.only = [what for what in WORKLOADS if what in given or (what == "w3" and "w7" in given)]
     options.names = [name for name in options.names.split(",") if name]
     if unknown := sorted(set(options.names) - set(PEERS)):

@@ -1,9 +1,9 @@
 """The enqueuer of the engine benchmark, with the commands of the peers' programs.
 
-    python -m bench.engine_client setup | w1 SECONDS | w2 JOBS | fill JOBS | w5 SECONDS FILE
+    python -m bench.engine_client setup | w1 SECONDS | w2 JOBS | fill JOBS | w5 SECONDS FILE [RATE]
 
-``w1`` enqueues one by one, ``w2`` and ``fill`` 1,000 at a time, ``w5`` one every 50 ms; ``w5`` writes the begin and end of each
-call to the file. The last line of output is a JSON object with the number of jobs and the seconds.
+``w1`` enqueues one by one, ``w2`` and ``fill`` 1,000 at a time, ``w5`` one every 50 ms, or at random times with a rate per second;
+``w5`` writes the begin and end of each call to the file. The last line of output is a JSON object with the number of jobs and the seconds.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.engine_app import app, send_email
+from bench.peers.harness import arrivals
 
 EMAIL = "a@example.com"
 BULK = 1_000
-EVERY = 0.05
 
 
 def one_by_one(seconds: float) -> int:
@@ -35,11 +36,11 @@ def in_bulk(count: int) -> int:
     return count
 
 
-def regularly(seconds: float, file: Path) -> int:
+def timed_calls(times: Sequence[float], file: Path) -> int:
     time.sleep(0.2)
     begun, lines = time.monotonic(), []
-    for number in range(int(seconds / EVERY)):
-        time.sleep(max(0.0, begun + number * EVERY - time.monotonic()))
+    for number, at in enumerate(times):
+        time.sleep(max(0.0, begun + at - time.monotonic()))
         called = time.monotonic_ns()
         send_email.enqueue(user_id=number, email=EMAIL)
         lines.append(f"{number} {called} {time.monotonic_ns()}\n")
@@ -66,7 +67,8 @@ def main(words: list[str]) -> None:
         case "w2" | "fill":
             count = in_bulk(int(rest[0]))
         case "w5":
-            count = regularly(float(rest[0]), Path(rest[1]))
+            times = arrivals(float(rest[0]), float(rest[2]) if rest[2:] else None)
+            count = timed_calls(times, Path(rest[1]))
         case _:
             raise SystemExit(f"unknown command {verb!r}")
     seconds = time.perf_counter() - begun

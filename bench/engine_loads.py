@@ -164,19 +164,24 @@ def _wait_for_all(
         time.sleep(_POLL)
 
 
-def latency(rig: Rig, side: Side) -> Figures:
-    """W5: a job every 50 ms to an idle, warm worker; milliseconds from the return of the enqueue call to the job's start."""
+def latency(rig: Rig, side: Side, *, rate: float | None = None, threads: int | None = None) -> Figures:
+    """W5: a job every 50 ms to an idle, warm worker; milliseconds from the return of the enqueue call to the job's start.
+
+    W14 gives a rate of jobs per second, which come at random times, and the threads of the worker.
+    """
     side.fresh()
     side.fill(1)
     starts, sent = rig.scratch / "starts", rig.scratch / "sent"
     for file in (starts, sent):
         file.unlink(missing_ok=True)
-    with Workers(side, rig.scratch, processes=rig.processes, concurrency=None, starts=starts) as workers:
+    with Workers(
+        side, rig.scratch, processes=rig.processes, concurrency=None, threads=threads, starts=starts
+    ) as workers:
         _wait_for_first(workers, 30.0)
         time.sleep(1.0)
         starts.write_bytes(b"")
         others = rig.others()
-        side.call("w5", rig.seconds, sent)
+        side.call("w5", rig.seconds, sent, *([] if rate is None else [rate]))
         calls = [tuple(map(int, line.split())) for line in sent.read_text().splitlines()]
         begun = _starts(starts, {number for number, _, _ in calls}, workers)
         cores = others.cores()
@@ -191,6 +196,7 @@ def latency(rig: Rig, side: Side) -> Figures:
         "max": waits[-1],
         "call_p50": percentile(whole, 50),
         "call_p99": percentile(whole, 99),
+        "calls_s": len(calls) / max(1e-9, (calls[-1][2] - calls[0][1]) / 1e9),
         "others": cores,
     }
 

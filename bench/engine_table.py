@@ -80,6 +80,15 @@ COLUMNS: dict[str, tuple[str, tuple[Column, ...]]] = {
     "w8": ("W8 scale, to the last start", (RATE,)),
     "w9": ("W9 loops in as many processes as cores, share of a bare loop", WORK),
     "w10": ("W10 threads that block for 5 ms, share of the ideal", WORK),
+    "w14": (
+        "W14 pick-up latency of a busy worker, ms from the return of the enqueue call to the job's start",
+        (
+            *(Column(name, name, ".2f") for name in ("p50", "p95", "p99", "max")),
+            Column("call p50", "call_p50", ".2f"),
+            Column("busy", "busy", ".0%"),
+            Column("missing", "missing"),
+        ),
+    ),
     "w11": ("W11 coroutines that wait for 1 s, share of the ideal", WORK),
 }
 

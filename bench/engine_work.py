@@ -1,7 +1,8 @@
 """Workloads of jobs that do some work, each measured once on one side.
 
 W9 loops in as many processes as cores, W10 blocks threads, and W11 waits in coroutines. The share is the rate divided by that of the
-same work without a job system: a bare loop in as many processes (W9), or every slot busy all the time (W10 and W11).
+same work without a job system: a bare loop in as many processes (W9), or every slot busy all the time (W10 and W11). W14 is the
+latency of a worker whose threads are busy most of the time.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from bench import engine_loads as loads
 from bench.engine_loads import Figures, Rig
 from bench.engine_sides import ROOT, Failed, Side
 from bench.engine_slots import Seen
@@ -58,6 +60,11 @@ LOADS = (
 )
 
 
+BUSY = 0.7
+"""How much of their time the threads of W14 are busy."""
+BUSY_LOAD = Load("w14", "", "block", 0.1, 10)
+
+
 def loads_of(what: str, side: Side) -> list[Load]:
     """Return the variants of a workload whose work the jobs of this side can do."""
     return [load for load in LOADS if load.what == what and load.kind in side.works]
@@ -97,6 +104,15 @@ def working(rig: Rig, side: Side, load: Load) -> Figures:
         if seen.ended >= jobs:
             _check_stored(equipped, workers, jobs)
     return figures
+
+
+def busy_latency(rig: Rig, side: Side) -> Figures:
+    """W14: as W5, with jobs at random times that keep ten threads busy for 70 % of their time."""
+    load = BUSY_LOAD
+    equipped = _equipped(side, Work(load.kind, load.seconds), load.slots)
+    figures = loads.latency(rig, equipped, rate=BUSY * load.ideal, threads=load.slots)
+    # An enqueuer that cannot keep up leaves the worker less busy.
+    return {**figures, "busy": figures.pop("calls_s") / load.ideal}
 
 
 def _equipped(side: Side, work: Work, slots: int) -> Side:

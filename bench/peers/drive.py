@@ -1,10 +1,10 @@
 """Runs one command of a Python peer's program in that peer's environment.
 
-    python -m bench.peers.drive PEER setup | w1 SECONDS | w2 JOBS | fill JOBS | w5 SECONDS FILE | worker
+    python -m bench.peers.drive PEER setup | w1 SECONDS | w2 JOBS | fill JOBS | w5 SECONDS FILE [RATE] | worker
 
-``w1`` enqueues one by one, ``w2`` 1,000 at a time, ``fill`` as fast as the peer's calls allow, ``w5`` one every 50 ms; ``w5`` writes
-the begin and end of each call to the file. The last line of output is a JSON object with the number of jobs and the seconds.
-Standard library only.
+``w1`` enqueues one by one, ``w2`` 1,000 at a time, ``fill`` as fast as the peer's calls allow, ``w5`` one every 50 ms, or at random
+times with a rate per second; ``w5`` writes the begin and end of each call to the file. The last line of output is a JSON object with
+the number of jobs and the seconds. Standard library only.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import importlib
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from bench.peers.harness import BULK, Program
+from bench.peers.harness import BULK, Program, arrivals
 
-EVERY = 0.05
 # Concurrent calls when a store is filled by a peer without a bulk call.
 CONCURRENT_CALLS = 50
 
@@ -57,11 +57,11 @@ async def fill(program: Program, count: int) -> int:
     return count
 
 
-async def regularly(program: Program, seconds: float, file: Path) -> int:
+async def timed_calls(program: Program, times: Sequence[float], file: Path) -> int:
     await asyncio.sleep(0.2)
     begun, lines = time.monotonic(), []
-    for number in range(int(seconds / EVERY)):
-        await asyncio.sleep(max(0.0, begun + number * EVERY - time.monotonic()))
+    for number, at in enumerate(times):
+        await asyncio.sleep(max(0.0, begun + at - time.monotonic()))
         called = time.monotonic_ns()
         await program.push(number)
         lines.append(f"{number} {called} {time.monotonic_ns()}\n")
@@ -84,7 +84,8 @@ async def enqueue(program: Program, verb: str, rest: list[str]) -> tuple[int, fl
             case "fill":
                 count = await fill(program, int(rest[0]))
             case "w5":
-                count = await regularly(program, float(rest[0]), Path(rest[1]))
+                times = arrivals(float(rest[0]), float(rest[2]) if rest[2:] else None)
+                count = await timed_calls(program, times, Path(rest[1]))
             case _:
                 raise SystemExit(f"unknown command {verb!r}")
         return count, time.perf_counter() - begun

@@ -127,6 +127,20 @@ SUBJECTS = {
         variants=("1,000 coroutines", "5,000 coroutines"),
         headline="1,000 coroutines",
     ),
+    "w14": Subject(
+        "W14: latency of a busy worker",
+        "Jobs that block their thread for 100 ms come at random times to a worker with ten threads, which are busy for 70 % of their time; "
+        "milliseconds from the start of the enqueue call to the start of the job. "
+        "The columns for the return of the call are as in W5. Systems without threads are not in the table.",
+        Column("p50, ms", "call_p50", ".2f"),
+        (
+            Column("p99, ms", "call_p99", ".2f"),
+            Column("p50 from the return", "p50", ".2f"),
+            Column("p99", "p99", ".2f"),
+            Column("busy", "busy", ".0%"),
+        ),
+        less=True,
+    ),
 }
 BESIDE = ("empty", "finished", "pending")
 OWN = (OURS, OURS_SQLITE, OURS_NARROW)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import random
 import struct
 import threading
 import time
@@ -59,6 +60,19 @@ class Program:
 def payload(number: int) -> dict[str, object]:
     """Return the payload of a job."""
     return {"user_id": number, "email": EMAIL}
+
+
+def arrivals(seconds: float, rate: float | None) -> list[float]:
+    """Return the times of the calls of W5 and W14: one every 50 ms, or at random times with this rate per second.
+
+    The random times are the same in every run and for every system.
+    """
+    if rate is None:
+        return [number * 0.05 for number in range(int(seconds / 0.05))]
+    chance, times, at = random.Random(14), list[float](), 0.0
+    while (at := at + chance.expovariate(rate)) < seconds:
+        times.append(at)
+    return times
 
 
 # The body of every job ------------------------------------------------------------------------------------------------

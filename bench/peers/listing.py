@@ -42,7 +42,7 @@ class Peer:
         None  #: SQL that writes ``%(count)s`` finished jobs, as the peer itself would have left them
     )
     usual: bool = True  #: whether it is measured by default
-    works: tuple[Kind, ...] = ()  #: kinds of work that its jobs can do in W9 to W11
+    works: tuple[Kind, ...] = ()  #: kinds of work that its jobs can do in W9 to W14
     settings: str = ""  #: shown on the page next to the concurrency
 
 

@@ -138,9 +138,10 @@ def _glance(results: Results) -> str:
             lines.append(line([subject.title, shown, it.same or "–", same, it.any or "–", best]))
         parts.append(f"On {STORES[store_of(results, ours)]}:\n\n" + "\n".join(lines))
     more = " and W9 to W11" if any(SUBJECTS[what].variants for what in results["workloads"]) else ""
+    less = "W5, W7 and W14" if "w14" in results["workloads"] else "W5 and W7"
     parts.append(
         f"A ratio is Tidemill's figure divided by the other's in the same round (the median of the rounds): for W1 to W4{more} above 1 is "
-        "better, for W5 and W7 below 1.\nThe systems give different guarantees; see [what each keeps and guarantees](#what-each-keeps-and-guarantees)."
+        f"better, for {less} below 1.\nThe systems give different guarantees; see [what each keeps and guarantees](#what-each-keeps-and-guarantees)."
     )
     return "\n\n".join(parts)
 

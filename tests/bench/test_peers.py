@@ -76,6 +76,10 @@ def results() -> dict[str, Any]:
                 "tidemill": [{"call_p50": 1.0, "p50": 0.5}, {"call_p50": 3.0, "p50": 2.5}],
                 "slow": [{"call_p50": 4.0}, {"call_p50": 4.0}],
             },
+            "w14": {
+                "tidemill": [{"call_p50": 1.5, "busy": 0.7}, {"call_p50": 2.5, "busy": 0.7}],
+                "slow": [{"call_p50": 4.0, "busy": 0.5}, {"call_p50": 4.0, "busy": 0.5}],
+            },
             "w9": {
                 "tidemill, 8 ms": [{"share": 0.9, "rate": 225.0}, {"share": 0.7, "rate": 175.0}],
                 "slow, 8 ms": [{"share": 0.4, "rate": 100.0}, None],
@@ -252,7 +256,8 @@ def test_the_page_contains_conditions_figures_guarantees_and_omissions(results: 
     assert "- gone: not installed" in text
     assert "| **tidemill** | 50 | 45 | – | 90% | – |" in text
     assert "| **tidemill** | PostgreSQL | – | 80% | – | – | 200 | – |" in text
-    assert "for W1 to W4 and W9 to W11 above 1 is better" in text
+    assert "for W1 to W4 and W9 to W11 above 1 is better, for W5, W7 and W14 below 1." in text
+    assert "| **tidemill** | PostgreSQL | 2.00 | 25% | 0.50 | – | – | – | 70% |" in text
     assert "Do not quote" not in text
     assert "Do not quote" in page.page({**results, "quick": True, "rounds": 1}, {})
 

@@ -14,6 +14,7 @@ from bench import engine_slots, engine_work
 from bench.engine_sides import tidemill
 from bench.engine_storage import File
 from bench.engine_work import LOADS, Load, loads_of
+from bench.peers.harness import arrivals
 from bench.peers.work import Work, read_work, spin
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,6 +25,24 @@ harness.body(1)
 harness.working_body(2)
 asyncio.run(harness.waiting_body(3))
 """
+
+
+def quick_run(folder: Path, what: str) -> dict[str, dict[str, float]]:
+    """Return the figures of a smoke test of one workload on SQLite, by system."""
+    file = folder / "results.json"
+    words = ["--quick", "--stores", "sqlite", "--only", what, "--json", str(file)]
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.engine", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    results = json.loads(file.read_text())
+    assert results["failures"] == []
+    return {name: rounds[0] for name, rounds in results["workloads"][what].items()}
 
 
 def test_work_is_read_as_it_is_written() -> None:
@@ -40,6 +59,14 @@ def test_a_run_has_a_job_for_each_slot_and_no_more_than_a_slow_system_drains() -
     assert load.jobs(3.0, 500) == 500
     assert replace(load, seconds=1.0).jobs(0.5, None) == 10
     assert replace(load, processes=2).ideal == 4_000.0
+
+
+def test_jobs_come_every_50_ms_or_at_random_times_with_a_rate() -> None:
+    assert arrivals(0.2, None) == pytest.approx([0.0, 0.05, 0.1, 0.15])
+    times = arrivals(100.0, 70.0)
+    assert len(times) == pytest.approx(7_000, rel=0.1)
+    assert times == sorted(times) == arrivals(100.0, 70.0)
+    assert 0 < times[0] < times[-1] < 100.0
 
 
 def test_a_side_runs_only_the_work_that_its_jobs_can_do(tmp_path: Path) -> None:
@@ -77,20 +104,16 @@ def test_bare_loops_report_a_rate() -> None:
 
 @pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_small_run_measures_the_latency_of_a_busy_worker(tmp_path: Path) -> None:
+    figures = quick_run(tmp_path, "w14")["tidemill-sqlite"]
+    assert figures["missing"] == 0
+    assert figures["p50"] <= figures["p99"] <= figures["max"]
+    assert 0 < figures["busy"] < 1.0
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_a_small_run_of_jobs_that_block_ends_every_job_once(tmp_path: Path) -> None:
-    file = tmp_path / "results.json"
-    words = ["--quick", "--stores", "sqlite", "--only", "w10", "--json", str(file)]
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.engine", *words],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    results = json.loads(file.read_text())
-    assert results["failures"] == []
-    (figures,) = results["workloads"]["w10"]["tidemill-sqlite, 10 threads"]
+    figures = quick_run(tmp_path, "w10")["tidemill-sqlite, 10 threads"]
     assert (figures["jobs"], figures["again"]) == (1_000, 0)
     assert 0 < figures["share"] < 1.1

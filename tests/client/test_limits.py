@@ -13,10 +13,12 @@ from tests.client.limits_kit import claim
 
 from tidemill import App, Breaker, Limit, Rate
 from tidemill.client.access import acting
-from tidemill.client.limits import Limits
+from tidemill.client.limits import Limits, tenant_limits
 from tidemill.domain.breaker import BreakerPhase, BreakerState, written
+from tidemill.domain.job import NewJob
 from tidemill.domain.limits import LimitKind, Rule
 from tidemill.errors import BadSettings, LimitNotFound
+from tidemill.ids import new_id
 
 SECOND = timedelta(seconds=1)
 
@@ -40,6 +42,24 @@ def test_a_limit_shows_its_use_and_its_remaining_room(app: App) -> None:
     assert len(claim(app.store)) == 1
     full = app.limits.get("task/send")
     assert (full.used, full.room, full.is_full, full.opens_at) == (3, 0, True, None)
+
+
+def test_the_limits_of_tenants_are_their_own_or_the_general_ones(app: App) -> None:
+    app.limits.set("tenant", 5)
+    app.limits.set("tenant/acme", 2)
+    app.limits.set("tenant/free", 0)
+    app.limits.set("depth/tenant/acme", 10)
+    job = NewJob(id=new_id(), task="send", args="{}", tenant="acme", limits=("tenant/acme",))
+    app.store.enqueue([job._replace(id=new_id()) for _ in range(3)])
+    assert len(claim(app.store, 1)) == 1
+    states = tenant_limits(app.store, ["acme", "free", "other"], app.clock.now())
+    assert {
+        tenant: [(state.name, state.rule.name, state.used, state.room) for state in limits]
+        for tenant, limits in states.items()
+    } == {
+        "acme": [("tenant/acme", "tenant/acme", 1, 1), ("depth/tenant/acme", "depth/tenant/acme", 2, 8)],
+        "other": [("tenant/other", "tenant", 0, 5)],
+    }
 
 
 def test_a_keyed_limit_shows_its_most_used_keys(app: App) -> None:

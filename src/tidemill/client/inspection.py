@@ -15,7 +15,7 @@ from tidemill.client.jobs.api import Origin, origin, resolve
 from tidemill.client.jobs.handle import Job
 from tidemill.client.jobs.streams import StreamSource
 from tidemill.client.jobs.why import Reason, explain
-from tidemill.client.limits import waiting_lanes
+from tidemill.client.limits import LimitState, tenant_limits, waiting_lanes
 from tidemill.client.stats import loads
 from tidemill.client.stats.loads import (
     QueueCounts,
@@ -302,9 +302,13 @@ class Inspection(StoreApi):
         """Return the tenants with waiting jobs."""
         return {lane.tenant for lane in waiting_lanes(self._store)}
 
-    def depth(self, *, tenant: str, most: int) -> int:
-        """Count the waiting jobs of a tenant, up to ``most``."""
-        return self._store.depth(tenant=tenant, most=most)
+    def depth(self, *, tenant: str | None = None, queue: str | None = None, most: int) -> int:
+        """Count the waiting jobs of a tenant or of a queue, up to ``most``."""
+        return self._store.depth(tenant=tenant, queue=queue, most=most)
+
+    def tenant_limits(self, names: Collection[str], now: datetime) -> dict[str, list[LimitState]]:
+        """Return the limits that apply to each of these tenants as a whole."""
+        return tenant_limits(self._store, names, now)
 
     def limit_rules(self) -> list[Rule]:
         """Return the stored limits."""

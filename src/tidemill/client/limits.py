@@ -148,6 +148,23 @@ def limit_state(store: Store, name: str, now: datetime, *, keyed: Collection[str
     return state_of(name, rule, use, now)
 
 
+def tenant_limits(store: Store, tenants: Collection[str], now: datetime) -> dict[str, list[LimitState]]:
+    """Return the limits of each tenant's held or started jobs, and of its waiting jobs. Tenants without one are absent."""
+    rules = {rule.name: rule for rule in store.rules() if not is_lifted(rule)}
+    states: dict[str, list[LimitState]] = {}
+    names = {f"tenant/{tenant}": tenant for tenant in tenants}
+    effective = {name: rule for name in names if (rule := rule_of(name, rules)) is not None and rule.max > 0}
+    for use in store.uses(rules, list(effective)) if effective else ():
+        state = state_of(use.name, effective[use.name], use, now)
+        states.setdefault(names[use.name], []).append(state)
+    for tenant in tenants:
+        name = f"depth/tenant/{tenant}"
+        depth = rules.get(name) or rules.get("depth/tenant")
+        if depth is not None and depth.max > 0:
+            states.setdefault(tenant, []).append(_depth_of(store, name, depth))
+    return states
+
+
 def _depth_state(store: Store, rule: Rule, rules: Rules) -> LimitState:
     if rule.name not in PER_NAME:
         return _depth_of(store, rule.name, rule)

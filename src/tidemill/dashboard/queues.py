@@ -29,6 +29,13 @@ MOST_HELD = 1_000
 """Maximum number of held jobs that are counted by worker."""
 
 
+MOST_WAITING = 50_000
+"""Maximum number of waiting jobs to count for one page, divided among its limits."""
+
+LEAST_WAITING = 500
+"""Number of waiting jobs that is counted for each limit in any case."""
+
+
 class LimitRow(NamedTuple):
     """A limit with its current usage."""
 
@@ -40,6 +47,18 @@ class LimitRow(NamedTuple):
     waited_for: bool
     keys: list[LimitRow]
     declared: str | None  #: the rule in code, if an operator has overridden it
+    waiting: int | None = None  #: jobs that wait behind it; None if they are not counted
+    more: bool = False  #: more jobs are waiting than were counted
+
+    @property
+    def queue(self) -> str | None:
+        """The queue that it limits."""
+        return _place(self.state.name, "queue")
+
+    @property
+    def tenant(self) -> str | None:
+        """The tenant that it limits."""
+        return _place(self.state.name, "tenant")
 
     @property
     def fraction(self) -> float:
@@ -76,7 +95,38 @@ def _list(request: PageRequest, figures: QueueCounts) -> dict[str, Any]:
 def _limits(request: PageRequest) -> list[LimitRow]:
     behind, declared = request.inspection.limits_in_use(), request.app.limits.declared()
     rows = [limit_row(state, behind, declared.get(state.name)) for state in request.app.limits.list()]
-    return sorted(rows, key=lambda row: (not row.is_full, row.state.name))
+    counted = sum(is_counted(part) for row in rows for part in (row, *row.keys))
+    most = max(MOST_WAITING // max(counted, 1), LEAST_WAITING)
+    return sorted((_with_waiting(request, row, most) for row in rows), key=fullest)
+
+
+def fullest(row: LimitRow) -> tuple[bool, float, bool, str]:
+    """Sort limits and keys: full ones first, then by the share in use, then those that jobs wait for."""
+    return not row.is_full, -row.fraction, not row.waited_for, row.state.name
+
+
+def is_counted(row: LimitRow) -> bool:
+    """Whether the waiting jobs behind a limit are exactly the pending jobs of one queue or one tenant."""
+    return row.waited_for and (row.queue is not None or row.tenant is not None)
+
+
+def _with_waiting(request: PageRequest, row: LimitRow, most: int) -> LimitRow:
+    """Count the jobs that wait behind a limit and behind each of its keys, up to ``most`` each."""
+    keys = sorted((_with_waiting(request, key, most) for key in row.keys), key=fullest)
+    if not is_counted(row):
+        return row._replace(keys=keys)
+    waiting = request.inspection.depth(queue=row.queue, tenant=row.tenant, most=most)
+    return row._replace(keys=keys, waiting=waiting, more=waiting >= most)
+
+
+def _place(name: str, scope: str) -> str | None:
+    """Return the queue or tenant that a limit's name ends with.
+
+    >>> _place("queue/mail/eu", "queue"), _place("queue", "queue"), _place("send", "queue")
+    ('mail/eu', None, None)
+    """
+    head, _, rest = name.partition("/")
+    return rest or None if head == scope else None
 
 
 def limit_row(state: LimitState, behind: frozenset[str], declared: Rule | None = None) -> LimitRow:

@@ -1,19 +1,22 @@
-"""Tenants page: load, backlog, pauses and weights per tenant."""
+"""Tenants page: usage, failures, backlog, limits, pauses and weights per tenant."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 from starlette.responses import Response
 
 from tidemill.client.control import TENANT_SETTING
 from tidemill.client.stats.api import WINDOWS
-from tidemill.client.stats.reports import Report, TenantLoad
+from tidemill.client.stats.reports import GroupThroughput, Report, TenantLoad
+from tidemill.dashboard import charts
 from tidemill.dashboard.confirmation import ask
 from tidemill.dashboard.form_state import read_reason, undo_resume
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
+from tidemill.dashboard.queues import LimitRow, limit_row
 from tidemill.domain.access import Role
 from tidemill.domain.bounds import check_name
 from tidemill.domain.filters import ALL_TENANTS
@@ -32,14 +35,17 @@ COUNTED = 50_000
 
 
 class TenantRow(NamedTuple):
-    """A tenant with its load and its waiting jobs, which are counted up to a limit."""
+    """A tenant with its load, its limits and its waiting jobs, which are counted up to a limit."""
 
     name: str
     load: TenantLoad | None
+    per_hour: float | None  #: ended jobs
+    failures: str | None  #: sparkline of the failed jobs over the window; None if no job failed
     waiting: int
     more: bool  #: more jobs are waiting than were counted
     pause: Pause | None
     weight: float
+    limits: list[LimitRow]
 
     @property
     def typed(self) -> str:
@@ -120,13 +126,21 @@ async def _page(
         tenant=request.tenant,
         limit=MOST,
     )
-    values = await request.read(_look, request, ended)
+    trend = await request.cached(
+        ("tenant failures", window, request.tenant),
+        request.app.stats.throughput_by,
+        "tenant",
+        window,
+        tenant=request.tenant,
+        limit=MOST,
+    )
+    values = await request.read(_look, request, ended, trend)
     return request.render(
         "tenants.html", status, window=window, windows=list(WINDOWS), wrong=wrong, most=MOST, **values
     )
 
 
-def _look(request: PageRequest, report: Report[TenantLoad]) -> dict[str, Any]:
+def _look(request: PageRequest, report: Report[TenantLoad], trend: Report[GroupThroughput]) -> dict[str, Any]:
     inspection, control, tenant = request.inspection, request.app.control, request.tenant
     loads = {row.tenant: row for row in report.rows}
     waiting = inspection.waiting_tenants()
@@ -141,16 +155,43 @@ def _look(request: PageRequest, report: Report[TenantLoad]) -> dict[str, Any]:
     names = [*loads, *others] if tenant == ALL_TENANTS else [tenant]
     shown = names[:MOST]
     most = max(COUNTED // max(len(waiting.intersection(shown)), 1), COUNTED // MOST)
+    everywhere = request.identity.tenant == ALL_TENANTS
+    limits = inspection.tenant_limits(shown, request.now()) if everywhere else {}
+    failures = {row.name: charts.spark(row.failed, height=20) for row in trend.rows if any(row.failed)}
     rows = []
     for name in shown:
         depth = inspection.depth(tenant=name, most=most) if name in waiting else 0
+        load = loads.get(name)
         rows.append(
-            TenantRow(name, loads.get(name), depth, depth >= most, pauses.get(name), weights.get(name, 1.0))
+            TenantRow(
+                name,
+                load,
+                per_hour(load.jobs, report) if load is not None else None,
+                failures.get(name),
+                depth,
+                depth >= most,
+                pauses.get(name),
+                weights.get(name, 1.0),
+                [limit_row(state, frozenset()) for state in limits.get(name, [])],
+            )
         )
     return {
         "rows": rows,
         "left_off": len(names) - len(shown),
     }
+
+
+def per_hour(jobs: int, report: Report[Any]) -> float | None:
+    """Return the average number of jobs an hour over the window of a report.
+
+    >>> from datetime import UTC, datetime
+    >>> at = datetime(2026, 1, 2, 12, 30, tzinfo=UTC)
+    >>> per_hour(6, Report(at, [], at - timedelta(hours=24))), per_hour(6, Report(at, []))
+    (0.25, None)
+    """
+    if report.since_at is None or report.at <= report.since_at:
+        return None
+    return jobs / ((report.at - report.since_at) / timedelta(hours=1))
 
 
 def _named(name: str | None) -> str:

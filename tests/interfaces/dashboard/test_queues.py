@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
@@ -125,6 +126,31 @@ def test_limits_are_listed_with_their_use(shop: House) -> None:
     assert "jobs are queued" in row(page, "task/send")
     assert "4 of 4, full" in row(page, "depth/queue/mail")
     assert "each" in row(page, "tenant")
+
+
+def test_jobs_behind_the_limit_of_a_queue_or_tenant_are_counted(shop: House) -> None:
+    shop.app.limits.set("queue/mail", 2)
+    shop.app.limits.set("tenant", 5)
+    put(shop, number=4, limits=("queue/mail", "tenant/acme"))
+    put(shop, "other", "rival", number=3, limits=("tenant/rival",))
+    page = shop.person("viewer").open("/queues")
+    assert "/jobs?queue=mail&amp;status=pending" in row(page, "queue/mail")
+    assert re.search(r">4<span class=\"sr\"> waiting</span></a>", row(page, "queue/mail"))
+    assert "jobs are queued" in row(page, "tenant")
+
+
+def test_the_fullest_limit_and_key_is_listed_first(shop: House) -> None:
+    shop.app.limits.set("depth/queue", 10)
+    for name, most in (("a", 100), ("b", 2), ("c", 5)):
+        shop.app.limits.set(f"depth/queue/{name}", most)
+        put(shop, name, number=2)
+    put(shop, "d", number=3)
+    put(shop, "e", number=6)
+    page = shop.person("viewer").open("/queues").partition('id="limits"')[2]
+    names = re.findall(r"<strong>(depth/queue[^<]*)</strong>", page)
+    assert names == ["depth/queue/b", "depth/queue/c", "depth/queue/a", "depth/queue"]
+    keys = re.findall(r'<th scope="row">(depth/queue/\w)', page)
+    assert keys == ["depth/queue/e", "depth/queue/d"]
 
 
 def test_a_limit_is_set_changed_and_removed(shop: House) -> None:

@@ -27,8 +27,29 @@ def test_tenants_are_listed_with_their_counts(shop: House) -> None:
     assert "Pause" not in read
 
 
+def test_a_tenant_shows_its_pace_run_time_failures_and_limits(shop: House) -> None:
+    fill(shop)
+    shop.app.limits.set("tenant", 5)
+    shop.app.limits.set("tenant/acme", 2)
+    shop.app.limits.set("depth/tenant/acme", 3)
+    page = shop.person("viewer").open("/tenants?window=1h")
+    acme, other = (
+        next(part.partition("</tr>")[0] for part in page.split("<tr") if f"<strong>{name}</strong>" in part)
+        for name in ("acme", "other")
+    )
+    assert "Failed jobs of acme over the last 1h" in acme
+    assert "Failed jobs of other" not in other
+    assert 'data-label="An hour">' in acme
+    assert " each</div>" in acme
+    assert "2 at a time" in words(acme)
+    assert "0 of 2" in words(acme)
+    assert "3 of 3, full" in words(acme)
+    assert "5 at a time" in words(other)
+
+
 def test_a_key_of_one_tenant_sees_only_its_own_row(shop: House) -> None:
     fill(shop)
+    shop.app.limits.set("tenant", 5)
     shop.app.control.pause("tenant", "other", reason="a secret reason")
     page = shop.person("super_admin", "acme").open("/tenants")
     main = page.partition("<main")[2]
@@ -37,6 +58,7 @@ def test_a_key_of_one_tenant_sees_only_its_own_row(shop: House) -> None:
     assert "a secret reason" not in page
     assert "Pause" not in words(main)
     assert "Weight" not in words(main)
+    assert "at a time" not in words(main)
 
 
 def test_a_tenant_is_paused_after_confirmation_and_resumed(shop: House) -> None:

@@ -280,7 +280,7 @@ class StatsApi:
         limit: int = 100,
         store: str | None = None,
     ) -> Report[TenantLoad]:
-        """Return jobs, failure rate and average run time by tenant; most jobs first."""
+        """Return jobs, failure rate, average and total run time by tenant; most jobs first."""
         look = self._look(tenant, store)
         groups = look.ended(Group.TENANT, _span("window", window), limit=limit)
         rows = [
@@ -291,6 +291,7 @@ class StatsApi:
                 row.failed,
                 row.failed / row.total,
                 mean(row.run_time, row.ran),
+                row.run_time,
             )
             for row in groups.rows
         ]

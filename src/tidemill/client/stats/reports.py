@@ -149,7 +149,7 @@ class TaskDuration:
 
 @dataclass(frozen=True, slots=True)
 class TenantLoad:
-    """Outcomes and average run time of a tenant's jobs."""
+    """Outcomes and run times of a tenant's jobs."""
 
     tenant: str
     jobs: int
@@ -157,6 +157,7 @@ class TenantLoad:
     failed: int
     failure_rate: float
     duration: timedelta | None
+    run_time: timedelta  #: the sum over all jobs that ran
 
 
 @dataclass(frozen=True, slots=True)

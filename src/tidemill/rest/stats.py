@@ -94,6 +94,7 @@ def answer_of(name: str) -> type[Document]:
         rows=(rows, ...),
         since_at=(Instant | None, ...),
         sampled=(bool, ...),
+        missing=(list[str], ...),
     )
 
 

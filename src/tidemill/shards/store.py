@@ -19,6 +19,7 @@ from tidemill.shards.listener import MergedListener
 from tidemill.shards.map import ShardMap
 from tidemill.shards.routes import VERBS, Options, RouteScope, VerbRoute
 from tidemill.stores.base import Listener, Store
+from tidemill.stores.lock_server import LockServer
 
 StoreNamed = Callable[[str], Store]
 
@@ -218,6 +219,10 @@ class ShardedStore:
     def listen(self) -> Listener:
         """A listener for wake-ups of all shards."""
         return MergedListener([self._find(name) for name in self._distinct(self._map.names)])
+
+    def locks(self) -> LockServer | None:
+        """The lock server of the home store; ``app.at_store(name)`` reaches that of another shard."""
+        return self._find(self._map.home).locks()
 
     def rest(self) -> None:
         """Do nothing: the worker of a shard releases its connections."""

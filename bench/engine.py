@@ -5,7 +5,7 @@
 Workloads: W1 enqueue one by one, W2 in bulk; W3 drain by one worker (also with concurrency 10, and on SQLite), W4 by two; W5 latency
 of a job every 50 ms; W6 an idle worker; W7 memory and start-up, read from W3; W8 drains with additional finished or pending jobs;
 W9 loops in as many processes as cores, W10 threads that block, W11 coroutines that wait, each as a share of the same work without jobs;
-W14 latency of a worker whose threads are busy for 70 % of their time.
+W13 jobs that log ten lines and report progress, W14 latency of a worker whose threads are busy for 70 % of their time.
 Every round measures all sides in turn, every second round in reverse order; ratios are computed within a round. Tidemill runs as
 ``tidemill worker``, or with ``--embedded`` as a worker inside a small program. Peers run if ``--into`` names the folder where
 ``bench.peers.install`` installed them; ``dev.py bench peers`` writes the page of all of them. ``others`` is the number of cores

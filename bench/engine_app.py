@@ -33,6 +33,18 @@ if WORK.occupies_a_thread:
     def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a realistic payload)
         return harness.working_body(user_id)
 
+elif WORK.kind == "report":
+    from tidemill import Context
+
+    @app.task
+    async def send_email(ctx: Context, user_id: int, email: str) -> dict[str, bool]:
+        result = harness.body(user_id)
+        for line in range(int(WORK.amount)):
+            ctx.log(f"line {line} of the mail to {email}", user=user_id)
+        if WORK.amount:
+            ctx.progress(1.0, "sent")
+        return result
+
 elif WORK.kind:
 
     @app.task

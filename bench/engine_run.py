@@ -28,7 +28,7 @@ from bench.engine_storage import Database
 Entry = tuple[str, Callable[[], Figures]]
 Found = dict[str, list[Figures | None]]
 
-WORKLOADS = ("w1", "w2", "w3", "w4", "w5", "w6", "w8", "w9", "w10", "w11", "w14")
+WORKLOADS = ("w1", "w2", "w3", "w4", "w5", "w6", "w8", "w9", "w10", "w11", "w13", "w14")
 _TROUBLE = (RuntimeError, OSError, subprocess.SubprocessError, psycopg.Error, AssertionError)
 
 
@@ -133,6 +133,8 @@ class Run:
             case "w9" | "w10" | "w11":
                 for load in work.loads_of(what, side):
                     yield f"{side.name}, {load.variant}", partial(work.working, rig, side, load)
+            case "w13" if "report" in side.works:
+                yield side.name, partial(work.reporting, rig, side)
             case "w14" if work.BUSY_LOAD.kind in side.works:
                 yield side.name, partial(work.busy_latency, rig, side)
 

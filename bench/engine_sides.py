@@ -132,5 +132,5 @@ def tidemill(storage: Storage, name: str, *, embedded: bool = False) -> Side:
         done=_DONE[store],
         history=history,
         ours=True,
-        works=("spin", "block", "await"),
+        works=("spin", "block", "await", "report"),
     )

@@ -80,6 +80,18 @@ COLUMNS: dict[str, tuple[str, tuple[Column, ...]]] = {
     "w8": ("W8 scale, to the last start", (RATE,)),
     "w9": ("W9 loops in as many processes as cores, share of a bare loop", WORK),
     "w10": ("W10 threads that block for 5 ms, share of the ideal", WORK),
+    "w13": (
+        "W13 jobs that log ten lines and report progress, share of the same jobs without",
+        (
+            Column("share", "share", ".1%"),
+            RATE,
+            Column("plain jobs/s", "plain_rate"),
+            Column("lines/s", "lines_s"),
+            Column("with family", "cpu_us_all", ".1f"),
+            Column("WAL B/job", "wal_bytes"),
+            Column("run again", "again"),
+        ),
+    ),
     "w14": (
         "W14 pick-up latency of a busy worker, ms from the return of the enqueue call to the job's start",
         (

@@ -1,8 +1,8 @@
 """Workloads of jobs that do some work, each measured once on one side.
 
 W9 loops in as many processes as cores, W10 blocks threads, and W11 waits in coroutines. The share is the rate divided by that of the
-same work without a job system: a bare loop in as many processes (W9), or every slot busy all the time (W10 and W11). W14 is the
-latency of a worker whose threads are busy most of the time.
+same work without a job system: a bare loop in as many processes (W9), or every slot busy all the time (W10 and W11). W13 is the
+drain of jobs that log and report progress, W14 the latency of a worker whose threads are busy most of the time.
 """
 
 from __future__ import annotations
@@ -60,6 +60,13 @@ LOADS = (
 )
 
 
+LINES = 10
+"""The lines that a job of W13 logs."""
+REPORTING_JOBS = 5_000
+_STORED_LINES = {
+    "postgres": "select count(*) from tidemill.logs",
+    "sqlite": "select count(*) from tidemill_logs",
+}
 BUSY = 0.7
 """How much of their time the threads of W14 are busy."""
 BUSY_LOAD = Load("w14", "", "block", 0.1, 10)
@@ -104,6 +111,29 @@ def working(rig: Rig, side: Side, load: Load) -> Figures:
         if seen.ended >= jobs:
             _check_stored(equipped, workers, jobs)
     return figures
+
+
+def reporting(rig: Rig, side: Side) -> Figures:
+    """W13: as W3, with jobs that log ten lines and report progress; the share of the rate of the same jobs without."""
+    rig = replace(rig, jobs=min(rig.jobs, REPORTING_JOBS))
+    plain, full = (
+        loads.drain(rig, _equipped(side, Work("report", lines), 1), processes=1, concurrency=rig.concurrency)
+        for lines in (0, LINES)
+    )
+    stored, wanted = side.storage.left(_STORED_LINES[side.storage.kind]), round(full["jobs"]) * LINES
+    if stored != wanted:
+        raise Failed(f"{side.name}: {stored} of {wanted} lines are in the store")
+    return {
+        "share": full["rate"] / plain["rate"],
+        "rate": full["rate"],
+        "plain_rate": plain["rate"],
+        "lines_s": full["rate"] * LINES,
+        **{
+            name: full[name]
+            for name in ("jobs", "again", "cpu_us_all", "wal_bytes", "rss_mb", "others")
+            if name in full
+        },
+    }
 
 
 def busy_latency(rig: Rig, side: Side) -> Figures:

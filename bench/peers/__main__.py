@@ -1,4 +1,4 @@
-"""Comparison of Tidemill with its peers on W1 to W11 and W14.
+"""Comparison of Tidemill with its peers on W1 to W11, W13 and W14.
 
     python3 dev.py bench peers [--rounds N] [--names a,b] [--only w1,w3,w5] [--into FOLDER] [--write] [--quick] [--render]
 

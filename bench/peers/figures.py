@@ -127,6 +127,19 @@ SUBJECTS = {
         variants=("1,000 coroutines", "5,000 coroutines"),
         headline="1,000 coroutines",
     ),
+    "w13": Subject(
+        "W13: jobs that report",
+        "W3 with jobs that log ten lines and report progress, as a share of the same jobs without. The lines are in the store afterwards. "
+        "Most peers have no log of a job in their store, so only Tidemill was measured.",
+        _SHARE,
+        (
+            _RATE,
+            Column("jobs/s without", "plain_rate"),
+            Column("lines/s", "lines_s"),
+            Column("WAL bytes/job", "wal_bytes"),
+        ),
+        ratio=False,
+    ),
     "w14": Subject(
         "W14: latency of a busy worker",
         "Jobs that block their thread for 100 ms come at random times to a worker with ten threads, which are busy for 70 % of their time; "

@@ -1,8 +1,8 @@
-"""The work inside a job: nothing, a loop, a blocked thread or a waiting coroutine.
+"""The work inside a job: nothing, a loop, a blocked thread, a waiting coroutine or a report.
 
     python -m bench.peers.work bare LOOPS JOBS | calibrate SECONDS
 
-``BENCH_WORK`` has a kind and an amount: ``spin LOOPS``, ``block SECONDS`` or ``await SECONDS``. ``bare`` runs the loop of so many
+``BENCH_WORK`` has a kind and an amount: ``spin LOOPS``, ``block SECONDS``, ``await SECONDS`` or ``report LINES``. ``bare`` runs the loop of so many
 jobs without a job system, ``calibrate`` finds the loops of a duration. Standard library only, because peers import it.
 """
 
@@ -14,13 +14,13 @@ import sys
 import time
 from typing import Literal, NamedTuple, cast
 
-Kind = Literal["", "spin", "block", "await"]
+Kind = Literal["", "spin", "block", "await", "report"]
 _TRIALS = 5
 _TRIAL_LOOPS = 100_000
 
 
 class Work(NamedTuple):
-    """What a job does, and how much of it: loops or seconds."""
+    """What a job does, and how much of it: loops, seconds or lines."""
 
     kind: Kind = ""
     amount: float = 0.0

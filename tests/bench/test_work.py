@@ -104,6 +104,15 @@ def test_bare_loops_report_a_rate() -> None:
 
 @pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_small_run_of_jobs_that_report_stores_every_line(tmp_path: Path) -> None:
+    figures = quick_run(tmp_path, "w13")["tidemill-sqlite"]
+    assert (figures["jobs"], figures["again"]) == (1_000, 0)
+    assert figures["lines_s"] == pytest.approx(10 * figures["rate"], rel=1e-3)
+    assert figures["share"] == pytest.approx(figures["rate"] / figures["plain_rate"], rel=1e-3)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_a_small_run_measures_the_latency_of_a_busy_worker(tmp_path: Path) -> None:
     figures = quick_run(tmp_path, "w14")["tidemill-sqlite"]
     assert figures["missing"] == 0

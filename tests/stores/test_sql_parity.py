@@ -211,6 +211,8 @@ def sample(query: str, column: Column) -> Any:
         return "flow"  # other tables have kinds of their own
     if query == "put_sources" and name == "kind":
         return "event"
+    if query in ("place", "copy_placement") and name == "state":
+        return "placed"
     return WORDS.get(name, SAMPLES[kind]) if kind == "text" else SAMPLES[kind]
 
 

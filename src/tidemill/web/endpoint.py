@@ -28,15 +28,23 @@ class Endpoint(Generic[O]):
             operation = self.operations.get("GET" if method == "HEAD" else method)
             if operation is None:
                 raise self._not_allowed(method)
-            with noting_missing() as missing:
+            if self.service.client.placement.shards is None:
                 response = await self.respond(operation, request)
-            if missing:
-                response.headers["tidemill-missing"] = ", ".join(sorted(missing))
+            else:
+                response = await self._respond_from_shards(operation, request)
         except Exception as error:  # noqa: BLE001  (problem_of logs unexpected errors)
             if isinstance(error, Refusal):
                 await self.service.note_refusal(error)
             response = await self.refuse(request, error)
         await response(scope, receive, send)
+
+    async def _respond_from_shards(self, operation: O, request: Request) -> Response:
+        """Respond, and name the shards that did not answer."""
+        with noting_missing() as missing:
+            response = await self.respond(operation, request)
+        if missing:
+            response.headers["tidemill-missing"] = ", ".join(sorted(missing))
+        return response
 
     async def respond(self, operation: O, request: Request) -> Response:
         """Authorise the request and run the operation."""

@@ -20,7 +20,7 @@ from random import Random
 from typing import Any, NoReturn
 
 from tests.faults.artifacts import keep
-from tests.faults.chaos_run import Chaos, Say
+from tests.faults.chaos_run import PATIENCE, Chaos, Say
 from tests.faults.cluster import Cluster, open_cluster
 from tests.faults.disk import in_own_namespace
 from tests.faults.flow_invariants import FLOW_INVARIANTS
@@ -118,7 +118,7 @@ def _findings(
     facts |= {"jobs": 0, "accepted": 0, "faults": {}}
     chosen = [phase for phase in phases_for(cluster.store) if not given.faults or phase.name in given.faults]
     if not given.faults or set(given.faults) - {phase.name for phase in PHASES}:
-        chaos = Chaos(cluster, given.seed, say, given.faults)
+        chaos = Chaos(cluster, given.seed, say, given.faults, given.patience)
         findings |= chaos.run(given.minutes * 60)
         facts |= chaos.facts
     for phase in chosen:
@@ -168,6 +168,13 @@ def main() -> int:
     )
     parser.add_argument(
         "--without", choices=tuple(SWITCHES), default="", help="switch this protection off; the run must fail"
+    )
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=PATIENCE,
+        metavar="SECONDS",
+        help="time in which every job must end after the last fault",
     )
     parser.add_argument("--faults", type=_kinds, default=[], metavar="A,B", help="inject only these faults")
     given = parser.parse_args()

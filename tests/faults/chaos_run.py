@@ -53,8 +53,10 @@ Say = Callable[[str], None]
 class Chaos:
     """One run on one cluster."""
 
-    def __init__(self, cluster: Cluster, seed: int, say: Say, only: Sequence[str] = ()) -> None:
-        self._cluster, self._say = cluster, say
+    def __init__(
+        self, cluster: Cluster, seed: int, say: Say, only: Sequence[str] = (), patience: float = PATIENCE
+    ) -> None:
+        self._cluster, self._say, self._patience = cluster, say, patience
         random = Random(seed)
         self._producing = cluster.open_chaos_app(cluster.producers_url)
         self._nemesis = Nemesis(cluster, Random(random.random()), only)
@@ -182,7 +184,7 @@ class Chaos:
             )
         where = JobFilter(ALL_TENANTS, states=OPEN)
         count = self._cluster.chaos_app.app.store.count
-        self._wait(lambda: not count(where), "every job has ended", PATIENCE)
+        self._wait(lambda: not count(where), "every job has ended", self._patience)
         # One more sample.
         pause(1.0)
         return until_at

@@ -167,3 +167,22 @@ def test_one_of_three_short_runs_detects_a_wrong_store(
             return
         stderr = facts["stderr"]
     pytest.fail(stderr)
+
+
+COUNTS = {"F2", "F3", "F4", "F14"}
+"""Invariants that a lost end breaks. The duty that repairs joins reports it under F14, even if the flow ends afterwards."""
+
+
+@pytest.mark.nightly
+def test_one_of_two_short_runs_detects_ends_that_are_counted_in_a_second_transaction(
+    postgres_programs: None, tmp_path: Path
+) -> None:
+    words = ("--store", "postgres", "--minutes", "0.3", "--patience", "90", "--faults", "kill runner")
+    stderr = ""
+    for seed in ("1", "2"):
+        facts = chaos(tmp_path, *words, "--wrong", "two-transactions", "--seed", seed)
+        assert facts["code"] == bool(broken(facts))
+        if COUNTS & broken(facts):
+            return
+        stderr = facts["stderr"]
+    pytest.fail(stderr)

@@ -168,7 +168,7 @@ def test_a_finish_that_does_not_lock_first_misses_an_edge(pair: tuple[Store, Sto
 
 
 def test_a_plain_finish_that_takes_tied_jobs_loses_an_end(pair: tuple[Store, Store]) -> None:
-    """The switch ``no-tied-guard``: the race above must notice it."""
+    """The switch ``no-followed-guard``: the race above must notice it."""
     guard = "and not r.tied -- when plain"
     with changed_query(pair, "finish", guard, "-- when plain") as wrong:
         assert is_lost(lambda: race_attach(wrong, tied=False))

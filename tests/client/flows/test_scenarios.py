@@ -31,10 +31,11 @@ from tidemill.domain.graph import (
     job_joins,
     shard_of,
 )
-from tidemill.domain.job import Details, Finish, Move
+from tidemill.domain.job import Details, Finish, Move, Transition
 from tidemill.domain.retention import ArchivedJob, Selection, Selector
 from tidemill.domain.states import HELD, JobState
 from tidemill.engine.duties.cascade import CascadeDuty
+from tidemill.engine.duties.promote import BATCH
 from tidemill.errors import IllegalTransition, PermanentError, StoreBusy, WaitCycle
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
@@ -57,6 +58,9 @@ S, C = JobState, EdgeCondition
 WIDE = 192
 """Members of the wide join: three times as many as one counter row takes."""
 SLEEPERS = 500
+MILLION = 1_000_000
+LOT = 5_000
+"""Jobs of the million that one statement takes."""
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -187,6 +191,29 @@ def test_s6_a_wide_join_is_counted_by_many_finishers_whose_transactions_die(app:
     assert store.recount_joins(now=T0).repaired == frozenset()
 
 
+@pytest.mark.parametrize(
+    ("ends", "state"),
+    [
+        ([COMPLETED, COMPLETED], S.PENDING),
+        ([COMPLETED, FAILED], S.PENDING),
+        ([FAILED, COMPLETED], S.PENDING),
+        ([FAILED, FAILED], S.WAITING),
+    ],
+)
+def test_s7_both_needs_of_any_end_in_one_batch(app: App, ends: list[Transition], state: JobState) -> None:
+    store = app.store
+    needs = {"c": {"a": C.SUCCESS, "b": C.SUCCESS}}
+    ids = start(store, ["a", "b", "c"], needs, required={"c": 1})
+    claims = {claim.id: claim for claim in claim_all(store)}
+    batch = [Finish(claims[ids[name]], end) for name, end in zip("ab", ends, strict=True)]
+    assert store.finish(batch, now=T0) == frozenset()
+    assert state_of(store, ids["c"]) is state
+    # Released once, or noted once as unreachable.
+    assert [claim.id for claim in claim_all(store)] == [ids["c"]] * (state is S.PENDING)
+    assert [row.job_id for row in store.unreachable(10)] == [ids["c"]] * (state is S.WAITING)
+    assert store.recount_joins(now=T0).repaired == frozenset()
+
+
 def test_s9_a_flow_is_cancelled_while_a_node_grows_it(app: App) -> None:
     @app.task
     def part() -> None: ...
@@ -295,6 +322,37 @@ def test_s22_many_sleepers_that_are_due_in_the_same_second_all_wake_up(app: App)
     testing.drain(limit=2 * SLEEPERS)
     assert sorted(woken) == list(range(SLEEPERS))
     assert {job.refresh().status for job in jobs[:: SLEEPERS // 10]} == {"completed"}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("app", ["sqlite", "postgres"], indirect=True)
+def test_s22_a_million_sleepers_that_are_due_in_the_same_second_are_released_once(app: App) -> None:
+    store = app.store
+    for _ in range(MILLION // LOT):
+        store.enqueue([a_job("work") for _ in range(LOT)], now=T0)
+        claims = claim_all(store, limit=LOT)
+        assert len(claims) == LOT
+        asleep = [Finish(claim, ASLEEP, additions=Additions()) for claim in claims]
+        assert store.finish(asleep, now=T0) == frozenset()
+    assert store.flow_totals(tenant=ALL_TENANTS, ended_after=T0).sleeping == MILLION
+    early = store.promote(BATCH, now=at(3_599))
+    assert (early.moved, early.next_run_at) == (0, at(3_600))
+    assert store.promote(BATCH, now=at(3_600)).moved == BATCH
+    # A job that is enqueued in the middle of it does not wait for the others.
+    urgent = put_one(store, priority=9, now=at(3_600))
+    assert [claim.id for claim in claim_all(store, now=at(3_600), limit=1)] == [urgent]
+    released = BATCH
+    while moved := store.promote(BATCH, now=at(3_600)).moved:
+        released += moved
+    assert released == MILLION
+    assert store.flow_totals(tenant=ALL_TENANTS, ended_after=T0).sleeping == 0
+    woken: set[UUID] = set()
+    while claims := claim_all(store, now=at(3_600), limit=LOT):
+        ids = {claim.id for claim in claims}
+        assert woken.isdisjoint(ids)
+        woken |= ids
+        finish_all(store, claims, now=at(3_600))
+    assert len(woken) == MILLION
 
 
 def test_s26_a_worker_with_a_wrong_clock_neither_shortens_a_sleep_nor_a_deadline(app: App) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
+from datetime import timedelta
+from pathlib import Path
+from uuid import UUID
 
-from tidemill import App, NoRetry, PermanentError
+from tidemill import App, Context, Fixed, NoRetry, PermanentError
 
 app = App(os.environ.get("FLOW_STORE", "memory://"), migrate=True)
 
@@ -37,3 +41,23 @@ def fail(value: int) -> int:
 def cleanup() -> str:
     """Run at the end of a flow."""
     return "clean"
+
+
+@app.task(retry=Fixed(max_attempts=50, wait=timedelta(0)))
+def member(number: int) -> int:
+    """Return the number, however many executions are killed."""
+    return number
+
+
+@app.task
+def hold(gate: str) -> None:
+    """Wait until a file exists."""
+    while not Path(gate).exists():
+        time.sleep(0.02)
+
+
+@app.task
+def join(job: str, ctx: Context) -> str:
+    """Wait for another job."""
+    ctx.join(UUID(job))
+    return "joined"

@@ -203,9 +203,9 @@ def graph(context: CommandContext, tenant: str, flow: str, form: str) -> None:
 @own_tenant_option
 @with_context
 def why(context: CommandContext, tenant: str, flow: str, node: str | None) -> None:
-    """Explain why a flow has not ended.
+    """Explain why a flow has not ended, or why it failed.
 
-    Shows the nodes that the others wait for, or one node. One job of a map is "load [3]".
+    Shows the nodes that the others wait for, the nodes that failed, or one node. One job of a map is "load [3]".
     """
     run = find(context, flow, tenant)
     reasons = run.why(node)

@@ -15,3 +15,9 @@ def node_label(job: JobRow) -> str:
     if job.state is JobState.CANCELLED and (job.reason or "").startswith(SKIP_REASON):
         return SKIPPED
     return job.state.value
+
+
+def fails_flow(job: JobRow) -> bool:
+    """Whether the job has failed and its flow fails with it."""
+    failed = job.state in (JobState.FAILED, JobState.TIMED_OUT, JobState.DEAD_LETTERED)
+    return failed and not job.details.may_fail

@@ -19,7 +19,9 @@ from tidemill.client.flows.documents import (
     timeline_document,
 )
 from tidemill.client.flows.run import FlowNode, FlowRun
+from tidemill.client.flows.why import NodeReason
 from tidemill.domain.access import Role
+from tidemill.domain.masks import HIDDEN
 from tidemill.errors import BadFilter, BadFlow
 from tidemill.rest.api_request import ApiRequest
 from tidemill.rest.models import BodyModel, Cursor, Document, Instant, Items, Limit, Name, QueryModel, Words
@@ -301,9 +303,12 @@ async def get_flow_timeline(request: ApiRequest) -> Response:
 
 @routes.get("/api/flows/{id}/why", role=Role.VIEWER, query=WhyFlowQuery, answer=Items[NodeReasonDocument])
 async def explain_flow(request: ApiRequest) -> Response:
-    """Explain why a flow has not ended: by the nodes that the others wait for, or by one node."""
+    """Explain a flow by the nodes that the others wait for, by the nodes that failed, or by one node."""
     run = await _flow(request)
-    reasons = await request.read(run.why, request.query.node)
+    reasons: list[NodeReason] = await request.read(run.why, request.query.node)
+    if request.hides_arguments:
+        # The reason of a node may contain the message of an error.
+        reasons = [reason if reason.node is None else reason._replace(text=HIDDEN) for reason in reasons]
     return request.page([request.masked_names(node_reason_document(reason)) for reason in reasons])
 
 

@@ -67,3 +67,26 @@ def test_a_job_skipped_by_its_condition_has_that_reason() -> None:
     (reason, *_) = run.node("second").job.why()
     assert reason.code == "condition_false"
     assert "first.result == 'x' is false" in reason.text
+
+
+def test_a_failed_flow_names_the_nodes_that_failed() -> None:
+    flow = app.flow("why")
+    rows = flow.map(work, name=each(["a", "bad"])).named("rows")
+    flow.add(work, name="bad").may_fail().named("optional")
+    flow.add(work, name="b").after(rows).named("last")
+    run = flow.start()
+    app.testing().drain()
+    whole, *nodes = run.why()
+    assert (whole.code, whole.text, whole.node) == ("failed", "It failed.", None)
+    assert [(reason.node, reason.code) for reason in nodes] == [("rows [1]", "ended")]
+    assert "bad" in nodes[0].text
+
+
+def test_the_failed_nodes_of_a_flow_are_summed_up() -> None:
+    flow = app.flow("why")
+    flow.map(work, name=each(["bad"] * 23)).named("rows")
+    run = flow.start()
+    app.testing().drain()
+    reasons = run.why()
+    assert len([reason for reason in reasons if reason.node is not None]) == 20
+    assert (reasons[-1].code, reasons[-1].text) == ("more", "3 more nodes failed.")

@@ -296,6 +296,22 @@ def test_a_grant_without_arguments_hides_them_everywhere(role: str) -> None:
         problem(ask(shop, key, "GET", "/api/jobs?metadata=customer=CANARY-meta"), 403, "masked_value")
 
 
+def test_a_grant_without_arguments_hides_the_errors_of_a_flow() -> None:
+    with with_grants("*,-jobs.arguments", role="viewer") as (shop, key):
+        node = {"name": "bad", "task": "fail", "args": {"words": "CANARY-error"}}
+        flow = shop.call("POST", "/api/flows", {"name": "letters", "nodes": [node]}).json()["id"]
+        shop.drain()
+        for path in ("", "/nodes", "/graph", "/timeline", "/why", "/why?node=bad"):
+            answer = ask(shop, key, "GET", f"/api/flows/{flow}{path}")
+            assert answer.status_code == 200
+            assert "CANARY" not in answer.text, (path, answer.text)
+        reasons = ask(shop, key, "GET", f"/api/flows/{flow}/why").json()["items"]
+        assert [(reason["node"], reason["code"]) for reason in reasons] == [
+            (None, "failed"),
+            ("bad", "ended"),
+        ]
+
+
 def test_definitions_and_schedules_follow_their_pattern() -> None:
     with site(stranger=False) as shop:
         furnish(shop)

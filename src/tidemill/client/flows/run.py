@@ -19,7 +19,7 @@ from tidemill.client.jobs.handle import Job
 from tidemill.domain.archived_flows import ArchivedFlow, read_flow_counts
 from tidemill.domain.bounds import check_text
 from tidemill.domain.durations import Duration, read_duration
-from tidemill.domain.flow_states import node_label
+from tidemill.domain.flow_states import fails_flow, node_label
 from tidemill.domain.flow_timeline import ROWS, TimelineRow
 from tidemill.domain.graph import FlowRow, FlowState, GroupCounts
 from tidemill.domain.job import JobRow, Move
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 WAIT: Duration = 300.0
 _POLL = 0.25
 _PAGE = 1_000
-_BAD = frozenset({JobState.FAILED, JobState.TIMED_OUT, JobState.DEAD_LETTERED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +194,7 @@ class FlowRun:
         raise UsageError(f"flow {self.name!r} has no node {name!r}; its nodes are {names}")
 
     def why(self, node: str | None = None) -> list[NodeReason]:
-        """Explain why the flow has not ended: by the nodes that the others wait for, or by one node."""
+        """Explain the flow by the nodes that the others wait for, by the nodes that failed, or by one node."""
         from tidemill.client.flows.why import why_flow
 
         return why_flow(self, node)
@@ -255,7 +254,7 @@ class FlowRun:
     def _conclude(self) -> Any:
         row = self._row
         if row.state is FlowState.FAILED:
-            bad = next((job for job in self._rows() if job.state in _BAD and not job.details.may_fail), None)
+            bad = next((job for job in self._rows() if fails_flow(job)), None)
             why = "" if bad is None else f": node {bad.details.node or bad.task} {bad.state}: {bad.reason}"
             raise FlowFailed(
                 f"flow {self.name!r} failed{why}", id=self.id, status=row.state, error=bad and bad.error

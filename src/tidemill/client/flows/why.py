@@ -1,4 +1,4 @@
-"""Reasons why a job of a flow waits, and why a flow has not ended."""
+"""Reasons why a job of a flow waits, and why a flow has not ended or has failed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from tidemill.archive.flows import groups_of
-from tidemill.domain.flow_states import node_label
+from tidemill.domain.flow_states import fails_flow, node_label
 from tidemill.domain.flow_timeline import label_of
 from tidemill.domain.graph import ENDLESS_SPARE, Edge, EdgeCondition, FlowRow, FlowState, meets, outcome_of
 from tidemill.domain.job import JobRow
@@ -116,12 +116,9 @@ def why_flow(run: FlowRun, name: str | None) -> list[NodeReason]:
     """The reasons of one node, or of the nodes that the others wait for."""
     if name is not None:
         return list(_of_nodes([run.node(name)]))
-    row = run.refresh().row
+    run.refresh()
     if run.ended:
-        text = f"It {'was ' if row.state is FlowState.CANCELLED else ''}{row.state}"
-        return [
-            NodeReason(row.state.value, f"{text}: {row.cancel_reason}." if row.cancel_reason else f"{text}.")
-        ]
+        return list(_of_ended(run))
     reasons = list(_of_flow(run))
     nodes = [node for node in run.nodes() if node.job.row.state not in ENDED]
     front = _frontier(run, nodes)
@@ -132,6 +129,19 @@ def why_flow(run: FlowRun, name: str | None) -> list[NodeReason]:
         are = "1 more node waits" if later == 1 else f"{later:,} more nodes wait"
         reasons.append(NodeReason("waits_for_nodes", f"{are} for these."))
     return reasons
+
+
+def _of_ended(run: FlowRun) -> Iterator[NodeReason]:
+    """How the flow ended, and the nodes that failed."""
+    row = run.row
+    text = f"It {'was ' if row.state is FlowState.CANCELLED else ''}{row.state}"
+    yield NodeReason(row.state.value, f"{text}: {row.cancel_reason}." if row.cancel_reason else f"{text}.")
+    if row.state is not FlowState.FAILED:
+        return
+    failed = [node for node in run.nodes() if fails_flow(node.job.row)]
+    yield from _of_nodes(failed[:NODES])
+    if (hidden := len(failed) - NODES) > 0:
+        yield NodeReason("more", "1 more node failed." if hidden == 1 else f"{hidden:,} more nodes failed.")
 
 
 def _of_flow(run: FlowRun) -> Iterator[NodeReason]:

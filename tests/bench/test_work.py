@@ -36,7 +36,7 @@ def quick_run(folder: Path, what: str) -> dict[str, dict[str, float]]:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

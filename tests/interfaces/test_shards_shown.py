@@ -84,6 +84,12 @@ def test_commands_find_and_cancel_a_job_in_its_shard(app: App) -> None:
     assert job.refresh().status == "cancelled"
 
 
+def test_the_doctor_examines_an_app_with_shards(app: App) -> None:
+    sys.modules.pop("sharded_shop", None)
+    done = CliRunner().invoke(commands, ["doctor", "--json"], catch_exceptions=False)
+    assert json.loads(done.stdout)["checks"], done.output
+
+
 def test_a_worker_serves_all_shards_or_some(app: App) -> None:
     assert read_shard_choice("all") == {}
     assert chosen_stores({}, read_shard_choice("eu=2,us")) == {"eu": 2, "us": None}

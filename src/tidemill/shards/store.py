@@ -20,6 +20,7 @@ from tidemill.shards.map import ShardMap
 from tidemill.shards.routes import VERBS, Options, RouteScope, VerbRoute
 from tidemill.stores.base import Listener, Store
 from tidemill.stores.lock_server import LockServer
+from tidemill.stores.server import BusStatus
 
 StoreNamed = Callable[[str], Store]
 
@@ -223,6 +224,10 @@ class ShardedStore:
     def locks(self) -> LockServer | None:
         """The lock server of the home store; ``app.at_store(name)`` reaches that of another shard."""
         return self._find(self._map.home).locks()
+
+    def bus(self) -> BusStatus | None:
+        """The wake-up bus of the home store."""
+        return self._find(self._map.home).bus()
 
     def rest(self) -> None:
         """Do nothing: the worker of a shard releases its connections."""

@@ -66,8 +66,6 @@ if TYPE_CHECKING:
 MODULES = (
     job_creation, job_bulk, tick, job_lookup, job_actions, job_streams, events, signals, hooks, signal_links, flows, batches, tasks, definitions, schedules,
     queues, pauses, limits, errors, tenants, workers,
-    logs, config, archive, archive_changes, audit, keys, access, sessions, notifications, stats, stores, health, api_docs,
-    queues, pauses, limits, tenants, workers,
     logs, config, archive, archive_changes, audit, keys, access, sessions, notifications, stats, stores, shards, health, api_docs,
 )  # fmt: skip
 """The route modules. Modules with literal paths precede those with a placeholder in the same place."""

@@ -44,7 +44,7 @@ _SHOWN = 200
 
 @click.group(cls=InOrder)
 def flows() -> None:
-    """List, watch, draw, check, explain, signal, retry, skip and cancel flows."""
+    """List, draw, check, explain, signal, retry and cancel flows."""
 
 
 flows.add_command(check_flows)

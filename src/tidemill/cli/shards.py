@@ -44,7 +44,10 @@ def list_shards(context: CommandContext) -> None:
 @click.option("--shard", metavar="NAME", help="Only tenants of this shard.")
 @with_context
 def list_placements(context: CommandContext, shard: str | None) -> None:
-    """List the tenants that have a shard. Other tenants have no jobs yet, or only the home store."""
+    """List the tenants that have a shard.
+
+    Other tenants have no jobs yet, or only the home store.
+    """
     context.need_app("a list of placements")
     rows = [row for row in context.application.shards.placements() if shard in (None, row.shard)]
     if context.as_json:

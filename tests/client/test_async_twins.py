@@ -18,6 +18,7 @@ from uuid import UUID
 import pytest
 from pydantic import BaseModel
 from tests.client.error_twins import error_stories
+from tests.client.shard_twins import shard_stories
 
 from tidemill import (
     App,
@@ -68,6 +69,7 @@ APIS = (
     "notifications",
     "subscriptions",
     "secrets",
+    "shards",
 )
 
 
@@ -321,6 +323,7 @@ async def _rotated(house: House) -> Rotation:
 
 STORIES: dict[str, Story] = {
     **error_stories(),
+    **shard_stories(),
     "App.aenqueue": (lambda it: it.app.aenqueue("send", to="ada"), lambda job: job.task == "send"),
     "BoundTask.aenqueue": (lambda it: it.send.aenqueue(to="ada"), lambda job: job.args == {"to": "ada"}),
     "BoundTask.aenqueue_many": (

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from tests.interfaces.dashboard.kit import House, forms
+from tests.interfaces.dashboard.kit import House, forms, house
 from tests.interfaces.dashboard.test_schedules import added, csrf_of
 
-from tidemill import BusinessCalendar, Daily, Every, Exclude
+from tidemill import BusinessCalendar, Daily, Every, Exclude, ManualClock
 from tidemill.dashboard import schedule_form
 from tidemill.web.parsers import Fields
 
@@ -18,12 +18,14 @@ from tidemill.web.parsers import Fields
 # ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_list_shows_the_fires_of_the_next_day(shop: House) -> None:
-    added(shop, "often", trigger=Every(timedelta(minutes=30)))
-    added(shop, "letters", trigger=Daily("06:00, 18:00"))
-    paused = added(shop, "resting", trigger=Daily("07:00"))
-    shop.app.schedules.pause(paused.id, tenant="acme")
-    page = shop.person("viewer", "acme").open("/schedules")
+@pytest.mark.parametrize("hour", [0, 9, 23])
+def test_the_list_shows_the_fires_of_the_next_day(hour: int) -> None:
+    with house(clock=ManualClock(datetime(2026, 3, 1, hour, 50, tzinfo=UTC))) as shop:
+        added(shop, "often", trigger=Every(timedelta(minutes=30)))
+        added(shop, "letters", trigger=Daily("06:00, 18:00"))
+        paused = added(shop, "resting", trigger=Daily("07:00"))
+        shop.app.schedules.pause(paused.id, tenant="acme")
+        page = shop.person("viewer", "acme").open("/schedules")
     day = page.partition('id="day"')[2].partition("</section>")[0]
     assert "50 fires" in day
     assert day.count("<g data-since=") == 96

@@ -23,6 +23,9 @@ from tidemill.testing.conformance.kit import asks
 KNOWN = len(migrations.load("sqlite"))
 
 _REVERT = (
+    "drop table tidemill.placements",
+    *(f"drop table tidemill.{name}" for name in ("deploys", "error_marks", "failures")),
+    "alter table tidemill.tasks drop column deployed_at",
     "drop table tidemill.streams",
     *(f"drop table tidemill.{name}" for name in ("rollup_times", "rollups", "ends")),
     "drop table tidemill.occurrences",
@@ -52,7 +55,7 @@ _REVERT = (
     "alter table tidemill.keys drop column max_priority",
     "drop table tidemill.releases",
 )
-"""The changes of versions 21 to 7, reverted from the last one on. Version 9 can be applied to its own result."""
+"""The changes of versions 24 to 7, reverted from the last one on. Version 9 can be applied to its own result."""
 
 _REVERT_MONTHS = (
     "drop function tidemill.time_bucket",
@@ -158,7 +161,7 @@ def test_a_migration_never_lowers_the_oldest_served_version() -> None:
     assert [migrations.oldest_served(steps[:count]) for count in (0, 1, 2, 3)] == [0, 1, 2, 2]
 
 
-def test_versions_7_to_21_can_be_reverted_and_applied_again(url: str) -> None:
+def test_versions_7_to_24_can_be_reverted_and_applied_again(url: str) -> None:
     store = open_store(url)
     job = NewJob(new_id(), "t")
     store.enqueue([job])
@@ -186,6 +189,9 @@ def test_versions_7_to_21_can_be_reverted_and_applied_again(url: str) -> None:
         "0019_occurrences",
         "0020_rollups",
         "0021_streams",
+        "0022_task_records",
+        "0023_failures",
+        "0024_placements",
     ]
     store.check()
     assert [document.id for document in store.archived([job.id], tenant=ALL_TENANTS)] == [job.id]

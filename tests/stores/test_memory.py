@@ -18,6 +18,7 @@ from tidemill.domain.alert_history import NewAlert
 from tidemill.domain.archived_flows import FlowParts, archived_flow
 from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED
+from tidemill.domain.failures import ErrorMark, MarkStatus
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.graph import (
     Edge,
@@ -52,6 +53,8 @@ from tidemill.domain.signals import EmittedEvent, NewSignal
 from tidemill.domain.states import ExecutionState, JobState
 from tidemill.domain.streams import StreamEntry
 from tidemill.domain.subscriptions import NewEvent, StoredSubscription
+from tidemill.domain.task_records import TaskRecord
+from tidemill.domain.tenant_placement import TenantPlacement
 from tidemill.domain.triggers.reactive import On
 from tidemill.errors import IllegalTransition, JobExists, StoreUnavailable, UsageError
 from tidemill.ids import new_id
@@ -125,8 +128,19 @@ def touch_everything(store: MemoryStore) -> None:
     store.declare_subscriptions([StoredSubscription("s", ("*",))])
     store.append_events([NewEvent("order.paid")])
     store.open_alerts([NewAlert(new_id(), "orphans", "", "warning", "one", 1, 0)])
+    store.declare_tasks([TaskRecord("t", {}, deployed_at=store._clock.now())])
+    store.note_deploy("shop", "1.0")
+    store.put_error_marks([ErrorMark("default", "f", MarkStatus.MUTED)])
+    store.place([TenantPlacement("default", "eu")])
+    fail_job(store)
     start_broken_flow(store)
     archive_flow(store)
+
+
+def fail_job(store: MemoryStore) -> None:
+    """Fail a pending job."""
+    claim, *_ = take(store, 1)
+    store.finish([Finish(claim, Transition(JobState.FAILED, ExecutionState.FAILED, "no"))])
 
 
 def start_broken_flow(store: MemoryStore) -> None:

@@ -253,9 +253,9 @@ TAKEN: dict[str, list[object]] = {"name": ["key/1", "key/2"], "jobs": [1, 1]}
 LIMITS = {
     # The query skips from lane to lane, and starts after a given one.
     "gates": Verb(lambda s: s.gates(), some("ready_claim")),
-    # Without the claim itself, which is the same for every lane.
     "claim within limits": Verb(
-        lambda s: s.claim(ClaimRequest(WORKER, GATED, 100, rules=RULES)), some("uses_pkey", "starts_name")
+        lambda s: s.claim(ClaimRequest(WORKER, GATED, 100, rules=RULES)),
+        some("ready_claim", "uses_pkey", "starts_name"),
     ),
     "count_uses": Verb(
         lambda s: count(s, "count_uses", {"full_until_at": [None, None]}),
@@ -278,15 +278,19 @@ class Driven:
         self.driver: PostgresDriver = self.store._db  # type: ignore[attr-defined]
 
     def use(self, verb: Verb) -> set[str]:
-        """Call a verb on empty tables until its statements are prepared; return the names of all prepared statements."""
+        """Call a verb on empty tables until its statements are prepared; return their names."""
+        before = self.uses()
         for _ in range(3):
             verb.call(self.store)
-        return self.prepared()
+        return {name for name, count in self.uses().items() if count > before.get(name, 0)}
 
-    def prepared(self) -> set[str]:
+    def uses(self) -> dict[str, int]:
+        """Return how often each prepared statement was planned. Verbs share statements."""
         with self.driver._pool.connection() as connection:
-            rows = connection.execute("select name from pg_prepared_statements", prepare=False).fetchall()
-        return {name for (name,) in rows}
+            rows = connection.execute(
+                "select name, generic_plans + custom_plans from pg_prepared_statements", prepare=False
+            ).fetchall()
+        return dict(rows)
 
     def plan(self, statement: str) -> list[dict[str, Any]]:
         """Return all nodes of the current plan of a prepared statement; a generic plan ignores the parameters."""
@@ -347,8 +351,7 @@ def accesses(postgres: TestPostgres) -> Iterator[dict[tuple[str, str], Access]]:
     try:
         statements: dict[str, set[str]] = {}
         for title, verb in VERBS.items():
-            before = driven.prepared() if statements else set()
-            statements[title] = driven.use(verb) - before
+            statements[title] = driven.use(verb)
         with psycopg.connect(url, autocommit=True) as raw:
             raw.execute("alter table tidemill.ready set (autovacuum_enabled = off)")
             access = {}

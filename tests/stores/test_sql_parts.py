@@ -33,6 +33,10 @@ ONE_SIDED_PARTS = {
     "released_jobs": "SQLite has statements of their own for jobs that return to a queue, PostgreSQL has lines of one",
     "finished_executions": "SQLite reads executions without a row in history apart; PostgreSQL has one list of all that end",
     "compaction_bound": "SQLite computes the bound in each statement, PostgreSQL once in its only statement",
+    **dict.fromkeys(
+        ("finished_failures", "record_failures"),
+        "PostgreSQL records failures in the statement that ends the jobs, SQLite in one of its own",
+    ),
     "finishing": "SQLite reads the same join for every table; PostgreSQL reads the rows that it deleted",
 }
 """Parts that only one dialect has, each with the reason."""

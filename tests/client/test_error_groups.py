@@ -119,6 +119,10 @@ def test_an_unknown_group_and_a_bad_filter_are_refused(shop: App) -> None:
         shop.errors.get("0123456789abcdef")
     with pytest.raises(ErrorGroupNotFound):
         shop.errors.mute("0123456789abcdef")
+    with pytest.raises(ErrorGroupNotFound):
+        shop.errors.parts("0123456789abcdef")
+    with pytest.raises(ErrorGroupNotFound):
+        shop.errors.retry("0123456789abcdef")
     with pytest.raises(BadFilter, match="there is no error status 'x'; there are open, regressed"):
         shop.errors.list(status="x")
     with pytest.raises(BadFilter, match="longer than zero"):

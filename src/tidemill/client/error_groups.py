@@ -129,10 +129,13 @@ class ErrorGroups(TenantApi):
         tenant: str | None = None,
         store: str | None = None,
     ) -> Sequence[FailureCount]:
-        """Return the failures of a group by ``"variant"`` (masked message), ``"task"`` or ``"tenant"``, most first."""
+        """Return the failures of a group by ``"variant"`` (masked message), ``"task"`` or ``"tenant"``, most first.
+
+        Raise ``ErrorGroupNotFound`` if there is no such group.
+        """
         if part not in set(FailurePart):
             raise BadFilter(f"part is {part!r}; choose variant, task or tenant", field="part")
-        return self._client.reader(store).failure_counts(
+        rows = self._client.reader(store).failure_counts(
             fingerprint,
             FailurePart(part),
             read_reach(window),
@@ -140,6 +143,9 @@ class ErrorGroups(TenantApi):
             limit=limit,
             now=self._at(store),
         )
+        if not rows:
+            self.get(fingerprint, tenant=tenant, store=store)
+        return rows
 
     def deploys(self, *, limit: int = 20, store: str | None = None) -> Sequence[Deploy]:
         """Return when each release of the apps started first, latest first.
@@ -174,8 +180,14 @@ class ErrorGroups(TenantApi):
         tenant: str | None = None,
         store: str | None = None,
     ) -> Acted:
-        """Give every job whose last failure is in the group another chain of attempts."""
-        return self._jobs.retry(error_group=fingerprint, spread=spread, tenant=tenant, store=store)
+        """Give every job whose last failure is in the group another chain of attempts.
+
+        Raise ``ErrorGroupNotFound`` if there is neither such a group nor such a job.
+        """
+        acted = self._jobs.retry(error_group=fingerprint, spread=spread, tenant=tenant, store=store)
+        if not acted.done and not acted.skipped:
+            self.get(fingerprint, tenant=tenant, store=store)
+        return acted
 
     def _mark(
         self, fingerprint: str, status: MarkStatus, tenant: str | None, store: str | None

@@ -37,6 +37,7 @@ class Estate:
     archived: str
     flow: str = str(UUID(int=1))
     batch: str = str(UUID(int=2))
+    error: str = "0" * 16
 
     @property
     def mark(self) -> str:
@@ -51,6 +52,8 @@ class Estate:
             return [path.replace("{id}", id) for id in (*self.jobs, self.archived)]
         if path.startswith("/api/flows/"):
             return [path.replace("{id}", self.flow).replace("{node:path}", "third")]
+        if path.startswith("/api/errors/"):
+            return [path.replace("{fingerprint}", self.error)]
         if path.startswith("/api/batches/"):
             return [path.replace("{id}", self.batch)]
         if path.startswith("/api/schedules/"):
@@ -134,6 +137,12 @@ def furnish(app: App, tenant: str, *, role: str = "super_admin") -> Estate:
         made.secret,
         str(jobs[2]),
     )
+
+
+def with_error(app: App, estate: Estate) -> Estate:
+    """Name the group of the errors with which the tenant's jobs failed when they ran."""
+    (group,) = app.errors.list(tenant=estate.tenant)
+    return replace(estate, error=group.fingerprint)
 
 
 def _enqueue(app: App, task: str, mark: str) -> UUID:

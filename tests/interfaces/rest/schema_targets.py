@@ -17,7 +17,7 @@ import requests
 import schemathesis
 from starlette.types import Message
 from tests.grounds import new_database, new_file
-from tests.interfaces.rest.estate import Estate, add_work, body_of, declare_decision, furnish
+from tests.interfaces.rest.estate import Estate, add_work, body_of, declare_decision, furnish, with_error
 from tests.interfaces.rest.kit import Browser, declare
 from tests.servers.postgres import running_postgres
 
@@ -63,6 +63,7 @@ class Target:
         self.estate = furnish(self.app, TENANT)
         self.estate = add_work(self.app, self.estate, partial(self._ask, self.estate))
         self.app.testing().drain()
+        self.estate = with_error(self.app, self.estate)
         self._others = self._add_others()
 
     def close(self) -> None:
@@ -102,7 +103,7 @@ class Target:
             if act.path.startswith(prefix):
                 return [dict.fromkeys(("id", "name"), value)]
         addresses = self.estate.addresses(act.path)
-        return [_parameters(act.path, address) for address in addresses]
+        return [_parameters(act.shown_path, address) for address in addresses]
 
     def body(self, act: ApiOperation) -> Any:
         """A body that the route accepts, if one is known."""

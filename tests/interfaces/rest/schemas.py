@@ -135,7 +135,7 @@ class Examination:
 
     def run(self, examples: int) -> Answers:
         """Send requests up to this number in total. Raise ``OutOfTime`` at the end of the run."""
-        operation = schema()[self._route.path][self._route.method]
+        operation = schema()[self._route.shown_path][self._route.method]
         began = time.monotonic()
         try:
             with self._open:

@@ -49,6 +49,8 @@ class Estate:
             shop.app.bound_task("send").enqueue(to="acme-person")
         self.batch = str(batch.id)
         shop.drain()
+        (group,) = shop.app.errors.list(tenant="acme")
+        self.error = group.fingerprint
         self.key = shop.call("POST", "/api/keys", {"name": "acme-key"}, role="super_admin").json()["id"]
 
     def paths(self, path: str) -> list[str]:
@@ -57,6 +59,8 @@ class Estate:
             return [path.replace("{id}", id) for id in (self.job, self.failed, self.review)]
         if "/flows/{id}" in path:
             return [path.replace("{id}", self.flow)]
+        if "/errors/{fingerprint}" in path:
+            return [path.replace("{fingerprint}", self.error)]
         if "/batches/{id}" in path:
             return [path.replace("{id}", self.batch)]
         if "/schedules/{id}" in path:

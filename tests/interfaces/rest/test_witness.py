@@ -19,6 +19,7 @@ from tests.interfaces.rest.estate import (
     body_of,
     declare_decision,
     furnish,
+    with_error,
 )
 from tests.interfaces.rest.kit import Site, site
 from tests.interfaces.rest.served import place
@@ -47,7 +48,7 @@ class Two:
             add_work(self.shop.app, estate, partial(self.ask, estate)) for estate in (self.ours, self.theirs)
         )
         self.shop.drain()
-        return ours, theirs
+        return with_error(self.shop.app, ours), with_error(self.shop.app, theirs)
 
     def ask(self, who: Estate, method: str, path: str, body: Any = None) -> Any:
         headers = {"authorization": f"Bearer {who.secret}"}

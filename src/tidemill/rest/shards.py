@@ -35,7 +35,7 @@ class ShardDocument(Document):
 class PlacementDocument(Document):
     """The shard of one tenant."""
 
-    tenant: str = Field(examples=["acme"])
+    tenant: str = Field(examples=["north"])
     shard: str = Field(examples=["eu"])
     state: str = Field(description="`placed`, `moving` or `draining`.")
     target: str | None = Field(description="The other shard of a move that has not ended.")

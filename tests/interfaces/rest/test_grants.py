@@ -444,4 +444,4 @@ def test_sessions_can_be_listed_and_ended_over_http() -> None:
         path = f"/api/sessions/{found[2]['id']}"
         assert shop.call("DELETE", path, role="super_admin", tenant="*").status_code == 204
         assert shop.get("/api/sessions", role="super_admin", tenant="*")["items"] == []
-        problem(shop.call("DELETE", path + "0", role="super_admin", tenant="*"), 404, "key_not_found")
+        problem(shop.call("DELETE", path + "x", role="super_admin", tenant="*"), 404, "key_not_found")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import io
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -17,6 +16,7 @@ from uuid import UUID
 
 import pytest
 from pydantic import BaseModel
+from tests.client.archive_twins import archive_stories
 from tests.client.error_twins import error_stories
 from tests.client.shard_twins import shard_stories
 
@@ -322,6 +322,7 @@ async def _rotated(house: House) -> Rotation:
 
 
 STORIES: dict[str, Story] = {
+    **archive_stories(),
     **error_stories(),
     **shard_stories(),
     "App.aenqueue": (lambda it: it.app.aenqueue("send", to="ada"), lambda job: job.task == "send"),
@@ -374,28 +375,6 @@ STORIES: dict[str, Story] = {
     ),
     "Jobs.arun_now": (_ran_now, JobState.PENDING),
     "Jobs.areschedule": (_rescheduled, START + 2 * HOUR),
-    # Archive
-    "Archive.arun": (lambda it: it.app.archive.arun(older_than="0s"), lambda run: run.archived == 1),
-    "Archive.astatus": (lambda it: it.app.archive.astatus(), lambda status: status.enabled),
-    "Archive.aexplain": (
-        lambda it: it.app.archive.aexplain(it.archived()),
-        lambda choice: choice.tier == "archive",
-    ),
-    "Archive.aget": (lambda it: it.app.archive.aget(it.archived()), lambda job: job.task == "send"),
-    "Archive.asearch": (
-        lambda it: (it.archived(), it.app.archive.asearch(task="send"))[1],
-        lambda page: len(page.items) == 1,
-    ),
-    "Archive.arestore": (
-        lambda it: it.app.archive.arestore([it.archived()]),
-        lambda done: len(done.restored) == 1,
-    ),
-    "Archive.aexport": (
-        lambda it: (it.archived(), it.app.archive.aexport(io.BytesIO()))[1],
-        lambda count: count == 1,
-    ),
-    "Archive.aerase": (lambda it: it.app.archive.aerase(ids=[it.archived()]), lambda done: done.jobs == 1),
-    "Archive.arebuild": (lambda it: it.app.archive.arebuild(), lambda places: places == {}),
     # Definitions
     "Definitions.asave": (
         lambda it: it.app.definitions.asave("cards", it.send, args={"to": "alan"}),

@@ -12,10 +12,11 @@ from tidemill.stores.base import Store
 EVERY = timedelta(seconds=10)
 _BATCH = 5_000  # rows of the journal; each has the jobs of one group of one batch
 _SELDOM = 6  # compacts in every sixth run
+_RARELY = 60  # drops and merges failures in every sixtieth run
 
 
 class FoldEnds:
-    """Folds one batch of the journal for each run, and compacts one slot of each unit in some of them."""
+    """Folds one batch of the journal for each run, compacts one slot of each unit in some, and merges failures in few."""
 
     def __init__(self, store: Store, *, batch: int = _BATCH) -> None:
         self._store, self._batch = store, batch
@@ -34,7 +35,7 @@ class FoldEnds:
             while merged := self._store.compact_rollups(compaction):
                 rows += merged
         rows += sum(self._store.drop_rollups(expiry) for expiry in expiries(now))
-        return rows + self._merge_failures(now)
+        return rows + (self._merge_failures(now) if self._turn % _RARELY == 1 else 0)
 
     def _merge_failures(self, now: datetime) -> int:
         rows = self._store.drop_failures(now - KEPT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
@@ -75,15 +76,14 @@ def open_bus(url: str, channel: Callable[[], str]) -> WakeupBus:
     # Few stores have a bus, and every client imports this module.
     from tidemill.stores.bus.wakeup_bus import WakeupBus
 
-    scheme = url.partition("://")[0]
+    make: Callable[[], BusConnection]
+    # The client libraries are imported here: a script may send its only wake-up while Python exits, when that would fail.
+    if url.partition("://")[0] in NATS:
+        from tidemill.stores.bus.nats_connection import NatsConnection
 
-    def make() -> BusConnection:
-        if scheme in NATS:
-            from tidemill.stores.bus.nats_connection import NatsConnection
-
-            return NatsConnection(url)
+        make = partial(NatsConnection, url)
+    else:
         from tidemill.stores.bus.redis_connection import RedisConnection
 
-        return RedisConnection(redis_url(url))
-
+        make = partial(RedisConnection, redis_url(url))
     return WakeupBus(make, channel, without_password(url))

@@ -30,9 +30,9 @@ class KnownJob(Generic[R]):
         self._seen = seen
         # Captured now: the store that calls address may be another one when the handle is used. An app with shards looks
         # for the tenant's shard at each call instead, because a tenant may move.
-        placement = client.placement
-        is_named = store is not None and placement.shards is None
-        self._store = store if is_named else placement.addressed(store)
+        if store is None or client.placement.shards is not None:
+            store = client.placement.addressed(store)
+        self._store = store
 
     @property
     def _row(self) -> JobRow:

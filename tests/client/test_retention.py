@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-import psycopg
 import pytest
 from tests.client.audit_kit import entries
+from tests.client.retention_kit import bounded_bytes, live_rows
 from tests.grounds import new_file, url_of
 
 from tidemill import App, ArchivePolicy, Context, Retention
@@ -489,38 +488,6 @@ def test_a_run_pauses_between_batches_and_ends_when_the_worker_stops(make: Make)
     assert app.jobs.count() == 0
 
 
-LIVE_TABLES = (
-    "ready", "scheduled", "running", "history", "executions", "details", "logs", "uniques", "checkpoints",
-)  # fmt: skip
-
-
-def live_rows(app: App) -> int:
-    """The number of rows in the live tables of a SQL store."""
-    url = app.store_url() or ""
-    if url.startswith("sqlite"):
-        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file:
-            return sum(
-                file.execute(f"select count(*) from tidemill_{name}").fetchone()[0] for name in LIVE_TABLES
-            )
-    with psycopg.connect(url) as connection:
-        found = [
-            connection.execute(f"select count(*) from tidemill.{name}").fetchone() for name in LIVE_TABLES
-        ]
-        return sum(row[0] for row in found if row is not None)
-
-
-def bounded_bytes(path: Path) -> int:
-    """The size of a SQLite file, without the audit log, which is kept, and the rollups, which grow for 400 days."""
-    with closing(sqlite3.connect(path)) as file:
-        (kept,) = file.execute(
-            "select sum(s.pgsize) from dbstat s join sqlite_schema m on m.name = s.name "
-            "where m.tbl_name in ('tidemill_audit', 'tidemill_rollups', 'tidemill_rollup_times')"
-        ).fetchone()
-        (pages,) = file.execute("pragma page_count").fetchone()
-        (page,) = file.execute("pragma page_size").fetchone()
-    return int(pages * page - kept)
-
-
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_live_tables_level_off_under_a_steady_load(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
@@ -552,7 +519,7 @@ def test_live_tables_level_off_under_a_steady_load(
             app.testing().drain()
             pass_time(app, DAY - HOUR)
             app.archive.duty().step()
-            # The lease of every worker has ended. One of six runs of fold drops old failures.
+            # The lease of every worker has ended. One of sixty runs of fold drops old failures.
             app.store.retire([worker.id for worker in app.store.workers()])
             for _ in range(6):
                 fold()

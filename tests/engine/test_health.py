@@ -17,7 +17,8 @@ from tests.engine.worker_kit import own_address
 
 from tidemill.clock import ManualClock
 from tidemill.engine.deathwatch import end_in_words
-from tidemill.engine.health import HealthServer, HealthVerdict, default_host
+from tidemill.engine.health import HealthVerdict, default_host
+from tidemill.engine.health_server import HealthServer
 from tidemill.engine.log_formats import JsonLines, PlainLines, write_logs
 from tidemill.engine.supervisor.runner_process import Backoff
 from tidemill.engine.supervisor.systemd import Notifier

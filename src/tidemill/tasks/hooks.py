@@ -6,11 +6,9 @@ Context managers (``app.around``) observe: they are entered where the user's cod
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncExitStack, ExitStack
 from contextvars import copy_context
 from dataclasses import replace
@@ -302,6 +300,10 @@ def _inside_async(manager: AbstractAsyncContextManager[Any], act: Callable[[], A
 
 def _own_loop(stack: ExitStack) -> Callable[..., Any]:
     """Return the ``run`` of a new event loop; it is on another thread if this one runs a loop already."""
+    # Imported here: a supervisor loads this module, and asyncio would cost it 7 MB.
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:

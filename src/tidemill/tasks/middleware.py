@@ -14,10 +14,8 @@ A coroutine function awaits ``proceed()``. In a synchronous step it runs on an e
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -48,6 +46,7 @@ def around(chain: Sequence[Middleware], step: HookStep, act: Callable[[], Any]) 
         return act()
     first, rest = chain[0], chain[1:]
     if is_coroutine(first):
+        import asyncio
 
         async def proceed() -> Any:
             return await asyncio.to_thread(around, rest, step, act)
@@ -71,6 +70,9 @@ def is_coroutine(hook: Callable[..., Any]) -> bool:
 
 def _run(make: Callable[[], Any]) -> Any:
     """Run a coroutine to completion, on another thread if this one runs an event loop."""
+    # Imported here: a supervisor loads this module, and asyncio would cost it 7 MB.
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
 
     async def main() -> Any:
         return await make()

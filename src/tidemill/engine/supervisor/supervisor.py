@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from tidemill.clock import Clock, SystemClock
@@ -24,7 +24,7 @@ from tidemill.domain.cluster import Worker
 from tidemill.early_signals import accept_signals
 from tidemill.engine.deathwatch import end_in_words
 from tidemill.engine.frames import instant_to_data
-from tidemill.engine.health import HealthServer, url_of
+from tidemill.engine.health import url_of
 from tidemill.engine.log_formats import LogOutput
 from tidemill.engine.node import host_name, machine_name
 from tidemill.engine.store_shares import Wanted
@@ -60,6 +60,9 @@ from tidemill.engine.supervisor.systemd import Notifier
 from tidemill.engine.supervisor.terminal import IGNORED, refuse_halts
 from tidemill.engine.worker_settings import WorkerSettings, check_memory_limit
 from tidemill.errors import BadSettings, TidemillError
+
+if TYPE_CHECKING:
+    from tidemill.engine.health_server import HealthServer
 
 _log = logging.getLogger("tidemill.worker")
 
@@ -141,7 +144,7 @@ class Supervisor:
             self._stores.look_for_overdue,
             lambda runner: self._stores.of(runner.store_name).link.healthy,
         )
-        self._health = HealthServer(self._vitals.verdict, host=health[0], port=health[1]) if health else None
+        self._health = _health_server(self._vitals, *health) if health else None
         self._hello: Mapping[str, Any] | None = None  # of the first runner
         self._announced = False
         self._first_tries = 0
@@ -523,3 +526,10 @@ class Supervisor:
             self._beside.stop(grace)
         for runner in self._seats.crew:
             self._seats.stop(runner, grace)
+
+
+def _health_server(status: SupervisorStatus, host: str, port: int) -> HealthServer:
+    # Imported here: an HTTP server costs every worker 3 MB, and few have the endpoint.
+    from tidemill.engine.health_server import HealthServer
+
+    return HealthServer(status.verdict, host=host, port=port)

@@ -5,6 +5,7 @@ Without this, SIGTERM would end such a process with a failure, and the first pro
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 from collections.abc import Iterator
@@ -16,12 +17,20 @@ _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if
 def end_on_sigterm(code: int) -> None:
     """Have SIGTERM end this process at once with this exit code, and SIGHUP do nothing. Call it on the main thread.
 
-    It is for times at which there is nothing to stop and no code to reload.
+    It is for times at which there is nothing to stop and no code to reload. While the interpreter itself ends, these
+    signals have no effect, and the process exits with the code that it has chosen.
     """
     signal.signal(signal.SIGTERM, lambda _number, _frame: os._exit(code))
     if hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, lambda _number, _frame: None)
+    atexit.register(_ignore_signals)
     accept_signals()
+
+
+def _ignore_signals() -> None:
+    """Ignore the signals. An interpreter that ends replaces Python handlers by the default action, and keeps SIG_IGN."""
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager

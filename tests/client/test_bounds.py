@@ -37,6 +37,7 @@ class Many(NoRetry):
         ({"expires": FAR}, "expires is 9500-"),
         ({"expires": timedelta.max}, "expires is .*a hundred years"),
         ({"timeout": timedelta.max}, "timeout is .*a hundred years"),
+        ({"timeout": -1}, "timeout is -1 s; give a duration longer than zero, or None for no limit"),
         ({"reference": ("user", "x" * 301)}, "reference has 301 characters; 300 are the most"),
         ({"reference": ("x" * 9000, "42")}, "reference has 9,000 characters; 300 are the most"),
         ({"retry": Many()}, "max_attempts is 1099511627776; 10,000 are the most"),

@@ -270,6 +270,8 @@ def test_unknown_duplicate_and_misspelled_task_names_are_refused(app: App) -> No
 
     with pytest.raises(TaskNotFound, match="send_mail"):
         app.registry.get("send_mial")
+    with pytest.raises(TaskNotFound, match="the app has 1 task; import the module that declares this one"):
+        app.registry.get("invoice")
     with pytest.raises(DuplicateTask, match="give one of them another name="):
 
         @app.task(name="send_mail")

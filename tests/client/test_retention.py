@@ -224,7 +224,7 @@ def test_a_policy_of_a_tenant_takes_precedence(make: Make) -> None:
     assert app.archive.explain(theirs, tenant="acme").policy == "acme"
     with pytest.raises(JobNotFound):
         app.archive.explain(theirs, tenant="other")
-    with pytest.raises(BadSettings, match="'nonsense' is not a job's id"):
+    with pytest.raises(BadSettings, match="'nonsense' is not a job's id; give all 36 characters of it"):
         app.archive.explain("nonsense")
 
 

@@ -43,7 +43,7 @@ TABLE: list[tuple[Callable[[Any], object], Any, str, str]] = [
     (lambda days: Weekly(days, "09:00"), 5, "days", "5 is not a weekday"),
     (Monthly, 32, "day", "32 is not a day of a month"),
     (lambda n: MonthlyBusinessDay(n, "18:00"), 25, "n", "25 is not a business day of a month, which has at most 23"),
-    (Once, "tomorrow", "at", "'tomorrow' is not a date and time"),
+    (Once, "tomorrow", "at", "'tomorrow' is not a date and time; give an aware datetime, or text such as 2026-11-16T09:30:00+01:00"),
     (zone_of, "Europe/Atlantis", "timezone", "unknown time zone 'Europe/Atlantis'"),
     (zone_of, None, "timezone", "unknown time zone None"),
     (BusinessCalendar, "mon-sun", "weekend", "has no business days"),

@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 
 from tests.faults.mutations import apply_mutation, own_clock
 from tests.faults.protections import switch_off
 
+from tidemill.cli.worker import work
+from tidemill.early_signals import end_on_sigterm
 from tidemill.engine.health import LOOPBACK
 from tidemill.engine.log_formats import write_logs
 from tidemill.engine.supervisor.supervisor import Supervisor
@@ -21,6 +22,7 @@ APP = "tests.faults.chaos_app:app"
 
 
 def main() -> None:
+    end_on_sigterm(0)  # as the command
     apply_mutation()
     switch_off()
     write_logs()
@@ -30,13 +32,7 @@ def main() -> None:
     supervisor = Supervisor(
         app, read_settings(settings), processes=processes, clock=own_clock(), health=health
     )
-    code = supervisor.run()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if not supervisor.clean:
-        # Exit like the command does: a thread may still wait for a store that does not respond.
-        os._exit(code)
-    sys.exit(code)
+    work(supervisor)
 
 
 if __name__ == "__main__":

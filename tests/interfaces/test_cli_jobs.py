@@ -350,6 +350,12 @@ def test_change_sets_priority_or_queue_by_id_and_by_filter(shop: Shop) -> None:
     assert shop.run("jobs", "change", id, "--priority", "7").stdout == f"{id} pending\n"
     assert shop.json("jobs", "show", id)["priority"] == 7
     assert shop.run("jobs", "change", id).exit_code == 2
+    mixed = shop.run("jobs", "change", id, "--priority", "8", "--queue", "fast")
+    assert mixed.exit_code == 2
+    assert "--queue is a filter; the new queue is --to-queue" in mixed.stderr
+    assert shop.json("jobs", "show", id)["priority"] == 7
+    mixed = shop.run("jobs", "change", id, "--priority", "8", "--task", "send")
+    assert "ids or a filter, not both; leave out the one or the other" in mixed.stderr
     moved = shop.run("jobs", "change", "--queue", "slow", "--to-queue", "fast", "--yes")
     assert moved.stdout == "1 changed\n"
     assert shop.json("jobs", "show", id)["queue"] == "fast"

@@ -262,6 +262,30 @@ def test_a_signal_to_all_processes_does_not_end_a_runner_that_starts(world: Worl
     assert worker.exit_code() == 0
 
 
+_LATE_STOP = """
+import os, signal, sys
+from pathlib import Path
+
+class LateStop:
+    def __del__(self, kill=os.kill, pid=os.getpid(), sign=signal.SIGTERM, flag=Path({flag!r})):
+        flag.touch()
+        kill(pid, sign)
+
+if "worker" in sys.orig_argv:
+    late_stop = LateStop()  # the interpreter deletes it with the modules, after everything else
+"""
+
+
+def test_a_signal_to_a_worker_that_exits_does_not_change_its_exit_code(world: World, tmp_path: Path) -> None:
+    place = tmp_path / "late"
+    place.mkdir()
+    (place / "sitecustomize.py").write_text(_LATE_STOP.format(flag=str(tmp_path / "stopped")))
+    worker = world.worker("--processes", "1", PYTHONPATH=f"{place}:{ROOT}").ready()
+    worker.signal(signal.SIGTERM)
+    assert worker.exit_code() == 0
+    assert (tmp_path / "stopped").exists()
+
+
 def test_an_app_that_kills_its_process_is_abandoned_after_a_few_attempts(tmp_path: Path) -> None:
     (tmp_path / "deadly.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     said = tidemill("worker", "deadly:app", "--processes", "1", PYTHONPATH=f"{ROOT}:{tmp_path}")

@@ -218,7 +218,7 @@ def test_unknown_duplicate_and_surplus_arguments_are_refused() -> None:
     )
     assert (
         refusal(backup, "/b", 1, [], 4).message
-        == "task backup: arguments: at most 3 may be given by position, 4 were"
+        == "task backup: arguments: at most 3 may be given by position, 4 were; in this order: destination, size, tags"
     )
 
 
@@ -226,7 +226,10 @@ def test_keyword_only_parameters_cannot_be_positional() -> None:
     def copy(source: str, *, target: str) -> None: ...
 
     assert codec(copy).dump(("a",), {"target": "b"}).text == '{"source":"a","target":"b"}'
-    assert "arguments: at most 1 may be given by position, 2 were" in refusal(copy, "a", "b").message
+    assert (
+        "arguments: at most 1 may be given by position, 2 were; in this order: source; by name: target"
+        in refusal(copy, "a", "b").message
+    )
 
 
 def test_long_values_are_shortened_in_the_message() -> None:

@@ -91,6 +91,10 @@ class Where:
         """Whether there is a condition other than the tenant."""
         return bool(set(self._typed) - {"tenant"})
 
+    def has(self, condition: str) -> bool:
+        """Whether there is this condition."""
+        return condition in self._typed
+
     def check_names(self, context: CommandContext) -> None:
         """Raise an error for a task or queue that nothing uses, before an action on the matching jobs."""
         for kind in (PauseKind.TASK, PauseKind.QUEUE):

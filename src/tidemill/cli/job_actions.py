@@ -110,6 +110,8 @@ def change(
         raise click.UsageError(
             "give the new priority with --priority, the new queue with --to-queue, or both"
         )
+    if ids and where.has("queue"):
+        raise BadFilter("change takes ids or a filter, and --queue is a filter; the new queue is --to-queue")
     if to_queue is not None and not new:
         refuse_similar(context, to_queue)
 
@@ -183,7 +185,7 @@ def _decide(
     yes: bool,
 ) -> None:
     if ids and where.narrows:
-        raise BadFilter(f"{verb} takes ids or a filter, not both")
+        raise BadFilter(f"{verb} takes ids or a filter, not both; leave out the one or the other")
     if ids:
         _each(context, verb, ids, act)
     elif where.narrows:

@@ -346,7 +346,8 @@ def read_timeout(given: object) -> timedelta | None:
     """Return a timeout, which must be positive, or None for no limit."""
     timeout = read_optional("timeout", given, option="timeout")
     if timeout is not None and timeout <= timedelta(0):
-        raise BadSettings(f"timeout is {timeout}; give a duration longer than zero, or None for no limit")
+        seconds = f"{timeout.total_seconds():g} s"
+        raise BadSettings(f"timeout is {seconds}; give a duration longer than zero, or None for no limit")
     if timeout is not None:
         check_span("timeout", timeout)
     return timeout

@@ -88,10 +88,12 @@ class Registry:
         found = self._tasks.get(self.name_of(name)) or self._own.get(name) or BUILT_IN.get(name)
         if found is None:
             near = difflib.get_close_matches(name, self._tasks, n=3)
+            number = len(self._tasks)
+            known = "1 task" if number == 1 else f"{number} tasks"
             hint = (
                 f"did you mean {' or '.join(near)}?"
                 if near
-                else f"there are {len(self._tasks)} tasks; is its module imported?"
+                else f"the app has {known}; import the module that declares this one"
             )
             raise TaskNotFound(f"no task is named {name!r}; {hint}", name=name)
         return found

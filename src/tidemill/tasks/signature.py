@@ -90,8 +90,7 @@ class Signature:
         if args:
             given = dict(zip(self.positional, args, strict=False)) | dict(kwargs)
             if len(args) > len(self.positional):
-                many = f"at most {len(self.positional)} may be given by position, {len(args)} were"
-                faults.append(Fault("arguments", many))
+                faults.append(Fault("arguments", self._too_many(len(args))))
             twice = [name for name in self.positional[: len(args)] if name in kwargs]
             faults += [Fault(name, "given twice, by position and by name") for name in twice]
         values = {name: given[name] for name in self.names if name in given}
@@ -107,6 +106,14 @@ class Signature:
                 else:
                     values[name] = given[name]
         return self._revealed(values), faults
+
+    def _too_many(self, given: int) -> str:
+        """Say which arguments may be given by position, and which need their name."""
+        message = f"at most {len(self.positional)} may be given by position, {given} were"
+        named = [name for name in self.names if name not in self.positional]
+        hints = [f"in this order: {', '.join(self.positional)}"] if self.positional else []
+        hints += [f"by name: {', '.join(named)}"] if named else []
+        return f"{message}; {'; '.join(hints)}" if hints else message
 
     def _revealed(self, values: dict[str, Any]) -> dict[str, Any]:
         """Replace each ``Secret`` by its value, which is validated and then sealed."""

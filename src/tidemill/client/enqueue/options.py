@@ -214,7 +214,9 @@ def id_of(job: Any) -> UUID | None:
             try:
                 return UUID(job)
             except ValueError:
-                raise BadSettings(f"{job!r} is not a job's id", id=job) from None
+                raise BadSettings(
+                    f"{job!r} is not a job's id; give all 36 characters of it", id=job
+                ) from None
         case _:
             found: UUID = job.id
             return found

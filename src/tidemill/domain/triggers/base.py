@@ -181,17 +181,20 @@ def trigger_from_data(data: Mapping[str, object]) -> Trigger:
         ) from None
 
 
+def _not_an_instant(given: object, field: str) -> BadSchedule:
+    advice = "give an aware datetime, or text such as 2026-11-16T09:30:00+01:00"
+    return BadSchedule(f"{field}: {given!r} is not a date and time; {advice}", field=field, value=given)
+
+
 def instant_of(given: object, field: str) -> datetime:
     """An aware instant, in UTC; text is read as ISO 8601."""
     if isinstance(given, str):
         try:
             given = datetime.fromisoformat(given)
         except ValueError:
-            raise BadSchedule(
-                f"{field}: {given!r} is not a date and time", field=field, value=given
-            ) from None
+            raise _not_an_instant(given, field) from None
     if not isinstance(given, datetime):
-        raise BadSchedule(f"{field}: {given!r} is not a date and time", field=field, value=given)
+        raise _not_an_instant(given, field)
     if given.utcoffset() is None:
         raise BadSchedule(
             f"{field}: {given.isoformat()} has no time zone; give an aware datetime", field=field, value=given

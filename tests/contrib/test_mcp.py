@@ -14,7 +14,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from tests.interfaces.cli_kit import make_shop
 
-from tidemill import App, Every, PermanentError, Review
+from tidemill import App, Every, PermanentError, Review, __version__
 from tidemill.contrib.mcp import READING, WRITING, create_server
 from tidemill.errors import UsageError
 
@@ -156,3 +156,16 @@ def test_the_command_serves_standard_input_and_output(
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
     )
     assert [item["id"] for item in call(server, "list_jobs")] == [str(job.id)]
+
+
+def test_a_server_introduces_itself_with_its_version_and_describes_its_tools(app: App) -> None:
+    key = app.keys.create("ops", role="operator")
+
+    async def introduction() -> tuple[str, str]:
+        async with Client(create_server(app, key=key.secret, act=True)) as client:
+            return client.server_info.name, client.server_info.version
+
+    assert asyncio.run(introduction()) == ("tidemill", __version__)
+    tools = tools_of(create_server(app, key=key.secret, act=True))
+    assert set(tools) == {*READING, *WRITING}
+    assert [name for name, tool in tools.items() if not tool.description] == []

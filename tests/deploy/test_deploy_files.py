@@ -132,6 +132,34 @@ def test_the_worker_of_the_base_answers_its_probes_on_the_address_of_the_pod_and
         process.wait(10)
 
 
+def test_the_dashboard_of_the_base_answers_its_probes_on_the_address_of_the_pod(tmp_path: Path) -> None:
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop" / "__init__.py").touch()
+    (tmp_path / "shop" / "jobs.py").write_text(JOBS)
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with App(url, migrate=True) as app:
+        app.keys.create("ops", role="admin")
+    dashboard, port = containers()["dashboard"], free_port()
+    words = [re.sub(r"^--port=.*", f"--port={port}", word) for word in dashboard["command"][1:]]
+    environment = {**os.environ, "TIDEMILL_STORE": url, "PYTHONPATH": str(tmp_path)}
+    with (tmp_path / "dashboard.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tidemill", *words], cwd=tmp_path, env=environment, stdout=log, stderr=log
+        )
+    base = f"http://{own_address()}:{port}"
+    assert not base.startswith("http://127.0.0.1")
+    try:
+        # Probes of the kubelet have no key.
+        until(lambda: status(base + dashboard["readinessProbe"]["httpGet"]["path"]) == 200, "it is ready")
+        assert status(base + dashboard["livenessProbe"]["httpGet"]["path"]) == 200
+        assert status(base + "/api/jobs") == 401
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(40) == 0
+    finally:
+        process.kill()
+        process.wait(10)
+
+
 def test_the_scaler_reads_metrics_that_exist() -> None:
     _, scaler = yaml.safe_load_all((DEPLOY / "kubernetes" / "keda.yaml").read_text())
     triggers = {trigger["name"]: trigger["metadata"] for trigger in scaler["spec"]["triggers"]}

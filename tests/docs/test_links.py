@@ -74,3 +74,13 @@ def test_the_links_of_the_index_for_assistants_lead_to_pages() -> None:
     links = re.findall(r"\]\(([^)]+)\)", index.read_text("utf-8"))
     assert len(links) > 20
     assert [link for link in links if not (index.parent / link).is_file()] == []
+
+
+def test_the_index_for_assistants_names_every_guide_and_how_to() -> None:
+    """Pages for those who work on Tidemill itself are not in it."""
+    links = set(re.findall(r"\]\(([^)]+)\)", (ROOT / "docs" / "llms.txt").read_text("utf-8")))
+    pages = {f"{page.parent.name}/{page.name}" for page in (ROOT / "docs" / "howto").glob("*.md")}
+    pages |= {page.name for page in (ROOT / "docs").glob("*.md")}
+    inner = {"architecture", "benchmarks", "features", "glossary", "index", "reliability", "simulation"}
+    missing = pages - links - {f"{name}.md" for name in inner} - {"howto/index.md"}
+    assert missing == set()

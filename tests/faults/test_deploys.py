@@ -161,6 +161,7 @@ def test_a_rolling_deploy_under_load_fails_no_job_and_charges_no_attempt(harness
         if is_misfit(execution.reason)
     ]
     assert unread  # the old worker has claimed jobs that only the new one can read
+    print(f"rolling deploy: {len(jobs)} jobs completed at attempt 1, put back {len(unread)} times")
 
 
 def test_random_restarts_around_a_migration_lose_no_job(harness: Harness) -> None:

@@ -87,6 +87,23 @@ def test_the_store_comes_from_database_url_last(tmp_path: Path, monkeypatch: pyt
     check("sqlite:///a.db")
 
 
+def test_the_store_of_an_app_without_one_is_shown_with_its_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``tidemill worker`` has no option for it: it uses the store of the app."""
+    setting = shown("worker")["store"]
+    assert (setting["value"], setting["source"]) == ("memory://", "default")
+    monkeypatch.setenv("DATABASE_URL", "postgresql://ann:pw-1234@db/shop")
+    setting = shown("worker")["store"]
+    assert (setting["value"], setting["source"]) == ("postgresql://ann:***@db/shop", "DATABASE_URL")
+    (tmp_path / "pyproject.toml").write_text("[tool.tidemill]\nstore = 'sqlite:///c.db'\n")
+    setting = shown("worker")["store"]
+    assert setting["value"] == "sqlite:///c.db"
+    assert setting["source"].endswith("[tool.tidemill]")
+    done = call("config", "show", "jobs", "list", "--json")
+    assert [each["name"] for each in json.loads(done.stdout)].count("store") == 1
+
+
 def test_commands_take_the_settings(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(
         "[tool.tidemill]\nstore = 'sqlite:///jobs.db'\n[tool.tidemill.jobs.list]\njson = true\nlimit = 3\n"

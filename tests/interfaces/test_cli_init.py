@@ -78,6 +78,9 @@ def test_a_new_django_project_migrates_tests_and_ships_an_order(tmp_path: Path) 
     python(folder, "manage.py", "migrate")
     python(folder, "manage.py", "makemigrations", "--check", "--dry-run")
     assert "OK" in python(folder, "manage.py", "test").stderr
+    # Django's default zone is Chicago, and Django sets the zone of the process, so also that of the worker's log.
+    zone = python(folder, "manage.py", "shell", "-v", "0", "-c", "import time; print(time.tzname[0])")
+    assert zone.stdout.strip() == "UTC"
     place = "from django.test import Client; print(Client().post('/orders/ada', HTTP_HOST='localhost').status_code)"
     assert python(folder, "manage.py", "shell", "-v", "0", "-c", place).stdout.strip() == "202"
     shipped = "from orders.models import Order; print(Order.objects.filter(shipped=True).count())"

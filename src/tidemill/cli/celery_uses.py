@@ -158,6 +158,45 @@ _SIGNALS = {
     "task_failure", "worker_init", "worker_process_init", "worker_ready", "worker_process_shutdown", "worker_shutdown",
     "on_after_configure", "on_after_finalize",
 }  # fmt: skip
+_CONTROL = {
+    "inspect": UseRule(M, "app.stats, tidemill workers, or the dashboard"),
+    "ping": UseRule(M, "tidemill workers list"),
+    "rate_limit": UseRule(M, "tidemill limits set"),
+    "shutdown": UseRule(M, "tidemill workers drain"),
+    "cancel_consumer": UseRule(M, "tidemill queues pause"),
+}
+"""Remote control beyond ``revoke`` and the calls above."""
+_COMMANDS = UseRule(M, "workers take no remote commands; use the CLI or the HTTP API")
+_OF_TASKS = {
+    "replace": UseRule(M, "return the value, or add the next call to the chain"),
+    "add_to_chord": UseRule(M, "declare a flow"),
+    "on_replace": UseRule(M, "nothing is replaced"),
+    "backend": UseRule(M, "use app.AsyncResult"),
+    "send_event": UseRule(M, "use app.emit, or ctx.log"),
+    "shadow_name": UseRule(M, "a job has the name of its task"),
+    **dict.fromkeys(
+        ("push_request", "pop_request", "request_stack", "add_trail", "add_around", "start_strategy", "from_config"),
+        UseRule(M, "internals of Celery"),
+    ),
+}
+"""Attributes of tasks that the shim does not have."""
+_ANYWHERE = {
+    **dict.fromkeys(
+        (
+            "connection_for_read", "connection_for_write", "connection_or_acquire", "broker_connection",
+            "producer_or_acquire", "producer_pool", "select_queues",
+        ),
+        UseRule(M, "there is no broker"),
+    ),
+    **dict.fromkeys(
+        ("get_leaf", "iterdeps", "build_graph", "maybe_throw", "maybe_reraise"),
+        UseRule(M, "app.flows shows the jobs of a canvas"),
+    ),
+    "revoke_by_stamped_headers": UseRule(M, "tidemill jobs cancel, with a filter"),
+    "setup_security": UseRule(M, "give keys and roles to the users of the API"),
+    "config_from_envvar": UseRule(M, "use config_from_object"),
+}
+"""Attributes with names that only Celery has."""
 _FUNCTIONS = {"crontab", "AsyncResult", "signature", "chain", "group", "chord"}
 _SKIPPED = {".git", ".venv", "venv", "node_modules", "__pycache__", ".tox", "site-packages"}
 
@@ -217,6 +256,7 @@ class _Reader:
             ast.Import: self._import,
             ast.ImportFrom: self._import_from,
             ast.FunctionDef: self._function,
+            ast.ClassDef: self._class,
             ast.AsyncFunctionDef: self._coroutine_function,
             ast.Call: self._call,
             ast.Attribute: self._attribute,
@@ -254,12 +294,25 @@ class _Reader:
             name = _last_name(call.func if call else decorator)
             if name in ("task", "shared_task"):
                 self._note(decorator, f"@{name} {node.name}", UseRule(W))
+                if node.args.args and any(option == "bind" for option, _ in _keywords(call)):
+                    self._of_task(node, node.args.args[0].arg)
                 for option, where in _keywords(call):
                     self._note(
                         where,
                         f"@{name} {option}=",
                         _TASK_OPTIONS.get(option, UseRule(W, "an attribute of the task")),
                     )
+
+    def _class(self, node: ast.ClassDef) -> None:
+        if any(_last_name(base) == "Task" for base in node.bases):
+            self._of_task(node, "self")
+
+    def _of_task(self, tree: ast.AST, own: str) -> None:
+        """Collect what the code of a task uses of the task itself, which has this name there."""
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == own:
+                if (rule := _OF_TASKS.get(node.attr)) is not None:
+                    self._note(node, f"{own}.{node.attr}", rule)
 
     def _coroutine_function(self, node: ast.AsyncFunctionDef) -> None:
         if any(
@@ -293,8 +346,10 @@ class _Reader:
                 self._setting(where, option)
 
     def _attribute(self, node: ast.Attribute) -> None:
-        if node.attr == "inspect" and _last_name(node.value) == "control":
-            self._note(node, "control.inspect", UseRule(M, "app.stats, tidemill workers, or the dashboard"))
+        if _last_name(node.value) == "control" and node.attr not in _CALLS:
+            self._note(node, f"control.{node.attr}", _CONTROL.get(node.attr, _COMMANDS))
+        if (rule := _ANYWHERE.get(node.attr)) is not None:
+            self._note(node, node.attr, rule)
         if isinstance(node.ctx, ast.Store) and _last_name(node.value) == "conf":
             self._setting(node, node.attr)
         if node.attr == "connect" and _last_name(node.value) in _SIGNALS:

@@ -11,7 +11,7 @@ from click.core import ParameterSource
 
 from tidemill.cli.config_map import SHARED, found_value, option_name, variable_of
 from tidemill.cli.screen import Column, print_json, print_lines, print_table
-from tidemill.configuration import PREFIX, project_settings, variable
+from tidemill.configuration import PREFIX, ConfigValue, default_store, project_settings, store_url, variable
 from tidemill.domain.masks import HIDDEN
 
 VARIABLES = ("SESSION_SECRET", "ENCRYPTION_KEYS", "KEY", "NODE", "RELEASE")
@@ -45,7 +45,10 @@ def show(context: click.Context, as_json: bool, command: tuple[str, ...]) -> Non
     if "--json" in words:
         words.remove("--json")
         as_json = True
-    settings = [*_of_command(context, words or ["worker"]), *_of_library()]
+    settings = list(_of_command(context, words or ["worker"]))
+    if "store" not in (setting.name for setting in settings):
+        settings.append(_store())
+    settings += _of_library()
     if as_json:
         print_json([setting._asdict() for setting in settings])
         return
@@ -92,6 +95,12 @@ def _shown(made: click.Context, param: click.Option, path: tuple[str, ...]) -> S
     elif (setting := found_value(path, param)) is not None:
         value, source = setting
     return ShownSetting(name, _masked(name, value), source, variable_of(path, name))
+
+
+def _store() -> ShownSetting:
+    """The store of an app that names none, for a command without the option."""
+    setting = store_url() or ConfigValue(default_store(), "default")
+    return ShownSetting("store", _masked("store", setting.value), setting.source, f"{PREFIX}STORE")
 
 
 def _of_library() -> Iterator[ShownSetting]:

@@ -24,7 +24,7 @@ from tests.servers.processes import ServiceMissing
 from tests.services import go_without
 
 from tidemill import ManualClock
-from tidemill.contrib.celery import Celery, chord, crontab, group, shared_task, signals
+from tidemill.contrib.celery import AsyncResult, Celery, Task, chord, crontab, group, shared_task, signals
 from tidemill.contrib.celery.exceptions import ImproperlyConfigured
 from tidemill.errors import UsageError
 
@@ -230,9 +230,63 @@ def test_the_check_reports_every_use_and_what_becomes_of_it(tmp_path: Path) -> N
     assert verdicts["signal task_failure"] == "works"
     assert verdicts["a.s() | b.s()"] == verdicts["chain()"] == verdicts["apply_async link="] == "works"
     assert len(uses) > 60
-    (tmp_path / "flow.py").write_text("from kombu import Queue\nself.replace(a.s(1) | b.s())\n")
+    (tmp_path / "flow.py").write_text("from kombu import Queue\nself.exchange = a.s(1) | b.s()\n")
     (tmp_path / "broken.py").write_text("def :\n")
     done = call("check", "celery", str(tmp_path))
     assert done.exit_code == 1
     assert "not supported" in done.output
     assert "broken.py cannot be read" in done.output
+
+
+def test_the_check_reports_what_the_shim_does_not_have(tmp_path: Path) -> None:
+    (tmp_path / "uses.py").write_text(MISSING_USES)
+    uses = json.loads(call("check", "celery", str(tmp_path), "--json").output)["uses"]
+    missing = {(use["line"], use["use"]) for use in uses if use["verdict"] == "not supported"}
+    assert missing == {
+        (7, "self.replace"),
+        (11, "task.add_to_chord"),
+        (16, "self.push_request"),
+        (25, "control.inspect"),
+        (26, "control.ping"),
+        (27, "control.rate_limit"),
+        (28, "connection_for_write"),
+        (29, "get_leaf"),
+    }
+    for owner, names in {
+        Task: ("replace", "add_to_chord", "push_request"),
+        Celery: ("connection_for_write",),
+        AsyncResult: ("get_leaf",),
+    }.items():
+        assert [name for name in names if hasattr(owner, name)] == []
+
+
+MISSING_USES = """from celery import Celery, Task
+app = Celery("shop")
+
+
+@app.task(bind=True)
+def first(self, text):
+    raise self.replace(second.s(text.replace("a", "b")))
+
+@app.task(bind=True)
+def second(task):
+    task.add_to_chord(first.s("x"))
+
+
+class Base(Task):
+    def before_start(self, *_):
+        self.push_request()
+
+
+class Text:
+    def clean(self):
+        return self.replace("a", "b")
+
+
+def look(result):
+    app.control.inspect().active()
+    app.control.ping()
+    app.control.rate_limit("shop.first", "1/s")
+    app.connection_for_write()
+    return result.get_leaf()
+"""

@@ -134,7 +134,9 @@ class History:
                 busy = 1 + sin(pi * (self.left / timedelta(hours=12) + 0.5)) / 2
                 is_last = self.left <= LAST
                 began = self.clock.now()
-                for _ in range(round(self.random.uniform(0.7, 1.3) * (LAST_RATE if is_last else RATE * busy))):
+                for _ in range(
+                    round(self.random.uniform(0.7, 1.3) * (LAST_RATE if is_last else RATE * busy))
+                ):
                     self._enqueue()
                     made += 1
                 testing.drain()

@@ -217,7 +217,7 @@ def measure(place: Target, chosen: dict[str, str], times: int) -> dict[str, dict
 
 def meets(row: dict[str, Any]) -> bool:
     """Whether a page meets the targets. The first request must not hide above the 95th percentile."""
-    return row["median"] <= MEDIAN and max(row["p95"], row["first"]) <= AIM
+    return bool(row["median"] <= MEDIAN and max(row["p95"], row["first"]) <= AIM)
 
 
 def show(title: str, figures: dict[str, dict[str, Any]]) -> None:

@@ -139,7 +139,7 @@ class Tab:
             self._stream.sock.shutdown(socket.SHUT_RDWR)
 
     def reset(self) -> None:
-        """Begin to count anew."""
+        """Set the counts to zero."""
         self.fetched = self.postponed = self.bytes = 0
 
     def _listen(self, answer: http.client.HTTPResponse) -> None:

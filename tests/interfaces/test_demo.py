@@ -90,7 +90,7 @@ def test_an_error_of_the_day_regressed_at_the_deploy(tmp_path: Path) -> None:
     with App(url) as app:
         latest, former = app.errors.deploys()
         assert (latest.release, former.release) == (shop.RELEASE, shop.FORMER_RELEASE)
-        groups = {group.place: group for group in app.errors.list("24h", **EVERYBODY)}
+        groups = {group.place: group for group in app.errors.list("24h", tenant=ALL_TENANTS)}
         assert set(groups) == {
             "demo/shop.py in book_invoice", "demo/shop.py in charge", "demo/shop.py in send_order",
         }  # fmt: skip
@@ -106,7 +106,7 @@ def test_the_tasks_fail_where_those_of_the_day_did(world: ModuleType) -> None:
         world.tasks["import_invoice"].enqueue(number=20)
         world.tasks["charge_card"].enqueue(order=1, card="expired")
         testing.drain()
-        assert {group.place for group in world.app.errors.list("24h", **EVERYBODY)} == {
+        assert {group.place for group in world.app.errors.list("24h", tenant=ALL_TENANTS)} == {
             "demo/shop.py in book_invoice", "demo/shop.py in charge",
         }  # fmt: skip
     world.app.reconcile()

@@ -8,6 +8,7 @@ partner is down for a while, an error is resolved, and a new release brings it b
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 from math import pi, sin
 from random import Random
@@ -122,7 +123,7 @@ class History:
     def write(self) -> int:
         """Run the jobs of a day, pause a queue with a backlog, and return the number of jobs."""
         made = 0
-        events = [
+        events: list[tuple[timedelta, Callable[[], None]]] = [
             (FORMER_DEPLOY, lambda: self._deploy(FORMER_RELEASE)),
             (RESOLVED, self._resolve),
             (DEPLOY, lambda: self._deploy(RELEASE)),

@@ -119,7 +119,7 @@ def test_failing_tasks_link_to_every_counted_job(shop: House) -> None:
     assert 'href="/jobs?task=fail&amp;status=failed&amp;status=timed_out&amp;status=dead_lettered"' in page
 
 
-def test_a_resolved_error_that_fails_again_is_named_beside_the_failing_tasks(shop: House) -> None:
+def test_the_overview_names_a_resolved_error_that_fails_again(shop: House) -> None:
     def fail() -> None:
         with shop.app.tenant("acme"):
             shop.app.bound_task("fail").enqueue(words="no")

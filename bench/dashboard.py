@@ -1,10 +1,10 @@
 """Benchmark of the dashboard's pages on a store with a million jobs.
 
-    python3 dev.py bench dashboard [--postgres URL] [--jobs 1000000] [--times 20] [--backlog 300000] [--processes 2]
+    python3 dev.py bench dashboard [--store sqlite|postgres] [--postgres URL] [--jobs 1000000] [--times 20] [--backlog 300000]
 
-One signed-in client requests the pages one after the other over a keep-alive connection, first with an idle store, then while a
-worker drains jobs at full speed. The benchmark reports the time until the whole page has arrived. It writes to the database: use
-a separate one.
+One signed-in client requests every page over a keep-alive connection, first with an idle store, then while a worker drains jobs at
+full speed. The benchmark reports the time until the whole page has arrived. The first request of each page counts: the server has
+just started, and no page was requested before. It writes to the database: use a separate one.
 """
 
 from __future__ import annotations
@@ -17,25 +17,91 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from bench.drain import fill
 from bench.http import prepare
+from bench.seeds import finished_sqlite
 from tests.servers.postgres import running_postgres
 
 from tidemill.app import App
+from tidemill.domain.cluster import Worker
+from tidemill.domain.schedule_rules import Cron
 from tidemill.domain.states import JobState
+from tidemill.ids import new_id
 
-AIM = 300.0
-"""Target times of pages, in milliseconds."""
+MEDIAN, AIM = 100.0, 300.0
+"""Target times of every page in milliseconds: the median, and the 95th percentile with the first request."""
+
+NOT_MEASURED = frozenset({
+    "/live", "/go", "/sign-in", "/sign-in/sso", "/sign-in/callback",  # no pages of a signed-in person
+    "/jobs/{id}/args", "/jobs/{id}/value",  # downloads
+    "/jobs/{id}/delete", "/jobs/{id}/erase",  # a dialog about one job, as /jobs/{id}/again
+    "/leases/release", "/settings/unset", "/settings/keys/revoke", "/settings/sessions",  # a few stored rows
+})  # fmt: skip
+"""The paths that accept GET and are left out."""
 
 APP = "bench.dashboard_app:app"
 FAILURES = 300
 PATIENCE = 120.0
+
+
+PAGES: dict[str, tuple[str, str]] = {
+    "overview, an hour": ("/", "/"),
+    "overview, a day": ("/", "/?window=24h"),
+    "overview, a month by task": ("/", "/?window=30d&by=task"),
+    "jobs": ("/jobs", "/jobs"),
+    "jobs, oldest first": ("/jobs", "/jobs?sort=oldest"),
+    "running jobs": ("/jobs", "/jobs?status=running"),
+    "failed jobs": ("/jobs", "/jobs?status=failed"),
+    "jobs by task and status": ("/jobs", "/jobs?task=send_email&status=completed"),
+    "jobs by argument": ("/jobs", "/jobs?arg=user_id%3D123"),
+    "jobs by argument, none": ("/jobs", "/jobs?arg=user_id%3D7"),
+    "jobs by text": ("/jobs", "/jobs?text=a%40example.com"),
+    "jobs by text, none": ("/jobs", "/jobs?text=nowhere-to-be-found"),
+    "jobs with the panel": ("/jobs", "/jobs?job={failed}"),
+    "an action on many jobs": ("/jobs/bulk", "/jobs/bulk?act=retry&task=charge_card&status=failed"),
+    "a job": ("/jobs/{id}", "/jobs/{ended}"),
+    "a failed job": ("/jobs/{id}", "/jobs/{failed}"),
+    "a job again": ("/jobs/{id}/again", "/jobs/{failed}/again"),
+    "errors": ("/errors", "/errors"),
+    "an error": ("/errors/{fingerprint}", "/errors/{error}"),
+    "flows": ("/flows", "/flows"),
+    "a flow": ("/flows/{id}", "/flows/{flow}"),
+    "batches": ("/batches", "/batches"),
+    "logs": ("/logs", "/logs"),
+    "alerts": ("/alerts", "/alerts"),
+    "schedules": ("/schedules", "/schedules"),
+    "a schedule": ("/schedules/{id}", "/schedules/{schedule}"),
+    "a schedule's form": ("/schedules/{id}/edit", "/schedules/{schedule}/edit"),
+    "a schedule, run now": ("/schedules/{id}/run", "/schedules/{schedule}/run"),
+    "a schedule, remove": ("/schedules/{id}/remove", "/schedules/{schedule}/remove"),
+    "a new schedule": ("/schedules/new", "/schedules/new"),
+    "a schedule's preview": ("/schedules/preview", "/schedules/preview?kind=cron&cron=0+7+*+*+*"),
+    "queues": ("/queues", "/queues"),
+    "a queue": ("/queues/{name:path}", "/queues/default"),
+    "pause everything": ("/queues/-/pause-all", "/queues/-/pause-all"),
+    "a new limit": ("/queues/-/limit", "/queues/-/limit"),
+    "a limit": ("/queues/-/limit/{name:path}", "/queues/-/limit/queue/default"),
+    "tasks": ("/tasks", "/tasks"),
+    "a task": ("/tasks/{name:path}", "/tasks/send_email"),
+    "a task's settings": ("/tasks/-/settings/{name:path}", "/tasks/-/settings/send_email"),
+    "workers": ("/workers", "/workers"),
+    "a worker": ("/workers/{id}", "/workers/{worker}"),
+    "a worker, drain": ("/workers/{id}/drain", "/workers/{worker}/drain"),
+    "tenants": ("/tenants", "/tenants"),
+    "a tenant, pause": ("/tenants/pause", "/tenants/pause?name=default"),
+    "audit": ("/audit", "/audit"),
+    "audit, verified": ("/audit/verify", "/audit/verify"),
+    "settings": ("/settings", "/settings"),
+}
+"""The measured pages by name: the declared path, and the address with the names of objects in braces."""
 
 
 class Target(NamedTuple):
@@ -93,35 +159,17 @@ def worker(url: str, processes: int) -> Iterator[None]:
             process.wait(60)
 
 
-def pages(app: App, ids: list[str]) -> dict[str, str]:
-    """Return the measured pages by name."""
-    failed = app.jobs.list(status=JobState.FAILED, limit=1).items
-    schedule = app.schedules.list()[0]
-    error = app.errors.list(limit=1)[0]
-    return {
-        "overview, an hour": "/",
-        "overview, a day": "/?window=24h",
-        "jobs": "/jobs",
-        "running jobs": "/jobs?state=running",
-        "failed jobs": "/jobs?state=failed",
-        "jobs by task and state": "/jobs?task=send_email&state=completed",
-        "jobs by text": "/jobs?text=a%40example.com",
-        "jobs by text, no match": "/jobs?text=nowhere-to-be-found",
-        "a job": f"/jobs/{ids[0]}",
-        "a failed job": f"/jobs/{failed[0].id}",
-        "errors": "/errors",
-        "an error": f"/errors/{error.fingerprint}",
-        "schedules": "/schedules",
-        "a schedule": f"/schedules/{schedule.id}",
-        "tasks": "/tasks",
-        "a task": "/tasks/send_email",
-        "queues": "/queues",
-        "a queue": "/queues/default",
-        "workers": "/workers",
-        "tenants": "/tenants",
-        "audit": "/audit",
-        "settings": "/settings",
+def addresses(app: App, ended: str) -> dict[str, str]:
+    """Return the addresses of the measured pages by name."""
+    objects = {
+        "ended": ended,
+        "failed": app.jobs.list(status=JobState.FAILED, limit=1).items[0].id,
+        "schedule": app.schedules.get("evening-letter").id,
+        "error": app.errors.list(limit=1)[0].fingerprint,
+        "flow": app.flows.list(limit=1)[0].id,
+        "worker": app.store.workers()[0].id,
     }
+    return {name: address.format(**objects) for name, (_, address) in PAGES.items()}
 
 
 class Client:
@@ -150,15 +198,15 @@ class Client:
 
 
 def measure(place: Target, chosen: dict[str, str], times: int) -> dict[str, dict[str, Any]]:
-    """Request every page the given number of times, after one warm-up request."""
+    """Request every page the given number of times."""
     figures: dict[str, dict[str, Any]] = {}
     with contextlib.closing(Client(place)) as person:
         for name, path in chosen.items():
-            person.open(path)
             taken = [person.open(path) for _ in range(times)]
             durations = sorted(milliseconds for milliseconds, _, _ in taken)
             figures[name] = {
                 "path": path,
+                "first": taken[0][0],
                 "median": durations[len(durations) // 2],
                 "p95": durations[math.ceil(0.95 * len(durations)) - 1],
                 "status": sorted({status for _, status, _ in taken}),
@@ -167,37 +215,69 @@ def measure(place: Target, chosen: dict[str, str], times: int) -> dict[str, dict
     return figures
 
 
+def meets(row: dict[str, Any]) -> bool:
+    """Whether a page meets the targets. The first request must not hide above the 95th percentile."""
+    return bool(row["median"] <= MEDIAN and max(row["p95"], row["first"]) <= AIM)
+
+
 def show(title: str, figures: dict[str, dict[str, Any]]) -> None:
-    print(f"\n{title}\n{'':<26}{'median ms':>10}{'p95 ms':>9}{'target':>8}{'kB':>7}  status")
+    print(f"\n{title}\n{'':<27}{'median ms':>10}{'p95 ms':>9}{'first ms':>10}{'kB':>7}  status")
     for name, row in figures.items():
-        mark = " " if row["p95"] <= AIM else "!"
         print(
-            f"{name:<26}{row['median']:>10.1f}{row['p95']:>9.1f}{AIM:>8.0f}{row['bytes'] / 1000:>7.0f}"
-            f"{mark} {', '.join(map(str, row['status']))}"
+            f"{name:<27}{row['median']:>10.1f}{row['p95']:>9.1f}{row['first']:>10.1f}{row['bytes'] / 1000:>7.0f}"
+            f"  {', '.join(map(str, row['status']))}{'' if meets(row) else '  over the target'}"
         )
+    late = sum(not meets(row) for row in figures.values())
+    print(
+        f"{len(figures) - late} of {len(figures)} pages: median <= {MEDIAN:.0f} ms, p95 and first <= {AIM:.0f} ms"
+    )
 
 
-def run(url: str, options: argparse.Namespace) -> dict[str, Any]:
-    ids = prepare(url, options.jobs)
+def prepare_sqlite(file: Path, jobs: int) -> list[str]:
+    """Seed a new SQLite store, and return the id of a job."""
+    with App(f"sqlite:///{file}") as app:
+        app.store.migrate()
+        finished_sqlite(file, jobs)
+        return [str(job.id) for job in app.jobs.list(limit=1, sort="oldest").items]
+
+
+def add_objects(app: App) -> None:
+    """Add what the pages show besides jobs: errors, a flow, a limit and a worker."""
+    from bench.dashboard_app import charge_card, send_email
+
+    app.reconcile()
+    charge_card.enqueue_many({"order": number} for number in range(FAILURES))
+    app.testing().drain()
+    flow = app.flow("letters")
+    flow.add(send_email, user_id=1, email="a@example.com")
+    flow.add(send_email, user_id=2, email="a@example.com")
+    flow.start()
+    app.schedules.add(
+        send_email, Cron("0 19 * * *"), "evening-letter", args={"user_id": 1, "email": "a@example.com"}
+    )
+    app.limits.set("queue/default", 100_000)
+    app.store.register(Worker(new_id(), "standing by"), lease=timedelta(days=1))
+
+
+def run(url: str, ids: list[str], options: argparse.Namespace) -> dict[str, Any]:
     with application(url) as app:
-        app.reconcile()
-        from bench.dashboard_app import charge_card
-
-        charge_card.enqueue_many({"order": number} for number in range(FAILURES))
-        app.testing().drain()
+        add_objects(app)
         key = app.keys.create("bench", role="super_admin").secret
-        chosen = pages(app, ids)
+        chosen = addresses(app, ids[0])
         with server(url, key) as place:
             alone = measure(place, chosen, options.times)
             show(f"{options.jobs:,} jobs stored", alone)
-            fill(app.store, options.backlog)
-            with worker(url, options.processes):
-                _begun(app)
-                began, before = time.perf_counter(), app.jobs.count(status=JobState.PENDING)
-                beside = measure(place, chosen, options.times)
-                left = app.jobs.count(status=JobState.PENDING)
-                rate = (before - left) / (time.perf_counter() - began)
-            show(f"while {rate:,.0f} jobs/s are drained ({left:,} jobs were left)", beside)
+        fill(app.store, options.backlog)
+        # A new server, so that the first requests are first requests again.
+        with server(url, key) as place, worker(url, options.processes):
+            _begun(app)
+            began, before = time.perf_counter(), app.jobs.count(status=JobState.PENDING)
+            beside = measure(place, chosen, options.times)
+            left = app.jobs.count(status=JobState.PENDING)
+            rate = (before - left) / (time.perf_counter() - began)
+        if not left:
+            print("the backlog ended before the pages did; give a larger --backlog")
+        show(f"while {rate:,.0f} jobs/s are drained ({left:,} jobs were left)", beside)
     return {"alone": alone, "beside": beside, "rate": rate, "left": left}
 
 
@@ -212,6 +292,7 @@ def _begun(app: App) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--store", choices=("postgres", "sqlite"), default="postgres")
     parser.add_argument("--postgres", help="URL of a database to write to (default: a private server)")
     parser.add_argument("--jobs", type=int, default=1_000_000)
     parser.add_argument("--times", type=int, default=20)
@@ -224,8 +305,12 @@ def main() -> None:
         serve(options.serve)
         return
     with contextlib.ExitStack() as stack:
-        url = options.postgres or stack.enter_context(running_postgres()).url()
-        results = run(url, options)
+        if options.store == "sqlite":
+            file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "jobs.db"
+            results = run(f"sqlite:///{file}", prepare_sqlite(file, options.jobs), options)
+        else:
+            url = options.postgres or stack.enter_context(running_postgres()).url()
+            results = run(url, prepare(url, options.jobs), options)
     if options.json:
         options.json.write_text(json.dumps(results))
 

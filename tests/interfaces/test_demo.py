@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from tidemill import App
-from tidemill.demo import history
+from tidemill.demo import history, shop
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.states import ENDED, JobState
@@ -65,18 +65,60 @@ def test_the_schedules_are_stored_when_a_worker_starts(world: ModuleType) -> Non
     }  # fmt: skip
 
 
-def test_the_demo_begins_with_a_day_of_jobs_and_a_paused_queue(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/demo.db"
+def test_the_demo_begins_with_a_day_of_jobs_a_paused_queue_and_a_backlog(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/demo.db?synchronous=normal"
     for _ in range(2):  # the second call finds jobs and adds none
         history.main(url)
         with App(url) as app:
-            assert 300 < (total := app.jobs.count(**EVERYBODY)) < 2_000
-            failed = app.jobs.count(status=["failed", "dead_lettered"], **EVERYBODY)
-            assert 0 < failed < total * 0.04
+            assert 3_000 < app.jobs.count(**EVERYBODY) < 6_000
             assert app.jobs.count(queue="exports", status="pending", **EVERYBODY) == 12
+            assert app.jobs.count(task="transcode", status="pending", **EVERYBODY) == history.FILMS
             assert [pause.name for pause in app.control.pauses()] == ["exports"]
             oldest = app.jobs.list(sort="oldest", limit=1, **EVERYBODY).items[0]
             assert timedelta(hours=23) < app.clock.now() - oldest.created_at < timedelta(hours=25)
+            for window in ("1h", "24h"):
+                minutes = app.stats.throughput(window, **EVERYBODY)
+                failed, ended = sum(row.failed for row in minutes), sum(row.total for row in minutes)
+                assert 0.01 < failed / ended < 0.035, window
+            # No worker runs in this test; everything else is well.
+            assert {alert.code for alert in app.stats.alerts()} == {"no_workers"}
+
+
+def test_an_error_of_the_day_regressed_at_the_deploy(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/demo.db?synchronous=normal"
+    history.main(url)
+    with App(url) as app:
+        latest, former = app.errors.deploys()
+        assert (latest.release, former.release) == (shop.RELEASE, shop.FORMER_RELEASE)
+        groups = {group.place: group for group in app.errors.list("24h", tenant=ALL_TENANTS)}
+        assert set(groups) == {
+            "demo/shop.py in book_invoice", "demo/shop.py in charge", "demo/shop.py in send_order",
+        }  # fmt: skip
+        back = groups["demo/shop.py in book_invoice"]
+        assert back.regressed_since_deploy
+        assert back.marked_by == "ada@example.com"
+        assert not groups["demo/shop.py in charge"].regressed_since_deploy
+
+
+def test_the_tasks_fail_where_those_of_the_day_did(world: ModuleType) -> None:
+    """So that their errors join the groups of the day, and the release of the app is that of the last deploy."""
+    with world.app.testing() as testing:
+        world.tasks["import_invoice"].enqueue(number=20)
+        world.tasks["charge_card"].enqueue(order=1, card="expired")
+        testing.drain()
+        assert {group.place for group in world.app.errors.list("24h", tenant=ALL_TENANTS)} == {
+            "demo/shop.py in book_invoice", "demo/shop.py in charge",
+        }  # fmt: skip
+    world.app.reconcile()
+    assert [deploy.release for deploy in world.app.errors.deploys()] == [shop.RELEASE]
+
+
+def test_films_wait_behind_a_full_limit_without_growing_in_number(world: ModuleType) -> None:
+    waiting = []
+    for _ in range(20):
+        world.make_work()
+        waiting.append(world.app.jobs.count(task="transcode", status="pending", **EVERYBODY))
+    assert waiting[-1] == max(waiting) == world.BACKLOG
 
 
 def test_an_import_is_a_flow_of_jobs(world: ModuleType) -> None:

@@ -68,7 +68,9 @@ def demo(host: str, port: int, keep: Path | None, no_browser: bool, log_level: s
             webbrowser.open(door(api["url"], api["token"]))
 
     with _folder(keep) as folder:
-        os.environ["TIDEMILL_STORE"] = url = f"sqlite:///{quote(str(folder.resolve() / 'demo.db'))}"
+        os.environ["TIDEMILL_STORE"] = url = (
+            f"sqlite:///{quote(str(folder.resolve() / 'demo.db'))}?synchronous=normal"
+        )
         _write_history(url, as_json=as_json)
         bring_up(
             APP,

@@ -19,7 +19,8 @@ WINDOWS = {
 }
 """The windows of the charts, each with the length of a step."""
 
-MOST_MARKS = 5
+MOST_MARKS, MOST_SPARKS = 5, 200
+LATELY = timedelta(hours=1)
 OUTCOMES = ("completed", "failed", "cancelled")
 
 
@@ -89,6 +90,12 @@ def _figures(series: Series) -> dict[str, Any]:
 def _seconds(times: Distribution, share: float) -> float | None:
     value = times.quantile(share)
     return None if value is None else value.total_seconds()
+
+
+def sparks(request: PageRequest, group: str) -> dict[str, str]:
+    """Return a sparkline of the jobs that ended per minute in the last hour, of each task, queue or worker."""
+    rows = request.app.stats.throughput_by(group, LATELY, limit=MOST_SPARKS, tenant=request.tenant)
+    return {row.name: charts.spark(row.total, width=120, height=20) for row in rows if any(row.total)}
 
 
 def run_label(bucket: int) -> str:

@@ -89,6 +89,18 @@ def percent(value: float | None) -> str:
     return f"{value * 100:.1f}".rstrip("0").rstrip(".") + " %"
 
 
+def whole_percent(value: float | None) -> str:
+    """Format a share of work done, of which no decimals are known.
+
+    >>> whole_percent(2 / 3), whole_percent(0.999), whole_percent(1.0), whole_percent(None)
+    ('67 %', '99 %', '100 %', '–')
+    """
+    if value is None:
+        return NONE
+    # 100 % means done.
+    return f"{min(round(value * 100), 99) if value < 1 else 100} %"
+
+
 def instant(value: datetime | str | None) -> Markup | str:
     """Format an instant. The script converts it to the reader's time zone and shows UTC in the tooltip."""
     return _time(value, "at")
@@ -201,6 +213,7 @@ FILTERS: dict[str, Any] = {
     "short_number": short_number,
     "span": span,
     "percent": percent,
+    "whole_percent": whole_percent,
     "instant": instant,
     "ago": ago,
     "age": age,

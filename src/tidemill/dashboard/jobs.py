@@ -33,7 +33,7 @@ QUESTIONS = 50
 LOOKS = 3
 """Maximum number of queries that a text search may use to fill one page."""
 
-PATIENCE = 0.1
+PATIENCE = 0.05
 """Seconds after which a text search starts no further query."""
 
 COUNTED = 1_000

@@ -29,6 +29,7 @@ COLOURS = 7
 """Groups of the chart with a colour of their own."""
 
 SPARKS = 200
+MOST_REGRESSED = 100
 
 
 WINDOWS = {
@@ -93,6 +94,9 @@ def _look(request: PageRequest, window: str, group: str) -> dict[str, Any]:
             (row, _row_spark(lately["task"].get(row.task), failed=True))
             for row in stats.failures(tenant=tenant, limit=8)
         ],
+        "regressed": len(
+            request.app.errors.list("24h", status="regressed", limit=MOST_REGRESSED, tenant=tenant)
+        ),
         "crew": _crew(request, workers, steps.at) if whole else None,
         "marks": marks,
         "new_here": quiet and _new_here(request),
@@ -148,13 +152,37 @@ def now_figures(minutes: list[ThroughputStep]) -> list[NowFigure]:
     for at, (name, words, is_bad) in enumerate(rows):
         path = charts.spark([pace[at] or 0 for pace in paces], width=120, height=24)
         value, before = now[at], then[at]
-        apart = None if not before or value is None else (value - before) / before
-        if apart is None or abs(apart) < 0.05:
-            change = "" if before is None and not value else "steady" if apart is not None else ""
-        else:
-            change = f"{'+' if apart > 0 else '−'}{min(abs(apart) * 100, 999):.0f} %"
-        figures.append(NowFigure(name, words(value), change, is_bad and bool(apart and apart > 0.2), path))
+        change, worse = (_points if words is percent else _relative)(value, before)
+        figures.append(NowFigure(name, words(value), change, is_bad and worse, path))
     return figures
+
+
+def _relative(value: float | None, before: float | None) -> tuple[str, bool]:
+    """Return the change relative to before, and whether it is a considerable rise.
+
+    >>> _relative(30.0, 20.0), _relative(20.0, 20.5), _relative(5.0, None)
+    (('+50 %', True), ('steady', False), ('', False))
+    """
+    if value is None or not before:
+        return "", False
+    apart = (value - before) / before
+    if abs(apart) < 0.05:
+        return "steady", False
+    return f"{'+' if apart > 0 else '−'}{min(abs(apart) * 100, 999):.0f} %", apart > 0.2
+
+
+def _points(value: float | None, before: float | None) -> tuple[str, bool]:
+    """Return the change of a share in percentage points: relative to a small share, each failure would be a leap.
+
+    >>> _points(0.04, 0.02), _points(0.12, 0.02), _points(0.02, 0.02), _points(0.0, None)
+    (('+2 points', False), ('+10 points', True), ('steady', False), ('', False))
+    """
+    if value is None or before is None:
+        return "", False
+    apart = round((value - before) * 100)
+    if not apart:
+        return "steady", False
+    return f"{'+' if apart > 0 else '−'}{abs(apart)} point{'' if abs(apart) == 1 else 's'}", apart >= 5
 
 
 def _seconds_in_words(value: float | None) -> str:

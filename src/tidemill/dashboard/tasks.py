@@ -14,7 +14,7 @@ from tidemill.client.limits import LimitState
 from tidemill.client.stats.loads import TaskEnds, task_load
 from tidemill.dashboard import charts
 from tidemill.dashboard.argument_form import arguments_of, takes_more
-from tidemill.dashboard.ended_charts import ended_charts, window_of
+from tidemill.dashboard.ended_charts import ended_charts, sparks, window_of
 from tidemill.dashboard.form_state import UNITS, FormState
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
@@ -47,7 +47,8 @@ async def tasks(request: PageRequest) -> Response:
     words = request.query.get("q")
     page = request.query.whole_number("page", 1, least=1, most=100_000)
     values = await request.read(_list, request, *await _counts(request), words, page)
-    return request.render("tasks.html", words=words, page=page, **values)
+    paths = await request.cached(("task sparks", request.tenant), sparks, request, "task")
+    return request.render("tasks.html", words=words, page=page, paths=paths, **values)
 
 
 async def _counts(request: PageRequest) -> tuple[UnfinishedCounts, TaskEnds]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -13,8 +13,8 @@ from starlette.responses import Response
 from tidemill.client.documents import current_duties
 from tidemill.client.stats.loads import is_living, liveness
 from tidemill.client.stats.snapshot import last_tick
-from tidemill.dashboard import charts
 from tidemill.dashboard.confirmation import ask
+from tidemill.dashboard.ended_charts import LATELY, sparks
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain import alerts
@@ -32,9 +32,7 @@ NAMED = 3
 """Number of held jobs that the list shows per worker."""
 
 MOST_HELD = 1_000
-MOST_SPARKS = 200
 MOST_GONE = 100
-LATELY = timedelta(hours=1)
 
 NEWEST = 200
 """Number of recently ended jobs that are searched for those of one worker."""
@@ -194,7 +192,7 @@ def _look(request: PageRequest) -> dict[str, Any]:
     return {
         "hosts": by_host(there),
         "seats": there,
-        "paths": _paths(request),
+        "paths": sparks(request, "worker"),
         "gone": gone[:MOST_GONE],
         "gone_number": len(gone),
         "slots": sum(seat.worker.concurrency for seat in there if seat.living),
@@ -202,12 +200,6 @@ def _look(request: PageRequest) -> dict[str, Any]:
         "leases": _leases(request, workers, at),
         "at": at,
     }
-
-
-def _paths(request: PageRequest) -> dict[str, str]:
-    """Return a sparkline of the jobs that each worker ended per minute in the last hour."""
-    rows = request.app.stats.throughput_by("worker", LATELY, limit=MOST_SPARKS, tenant=request.tenant)
-    return {row.name: charts.spark(row.total, width=120, height=20) for row in rows}
 
 
 def _ended_at(job: JobRow) -> datetime:

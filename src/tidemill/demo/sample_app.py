@@ -11,6 +11,7 @@ from itertools import count
 from random import Random
 
 from tidemill.app import App
+from tidemill.demo.shop import RELEASE
 from tidemill.demo.tasks import declare, declare_flow
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.retention import ArchivePolicy
@@ -28,7 +29,10 @@ MOST_WAITING = 100
 
 MOST_REVIEWS = 6
 
-app = App(name="demo", migrate=True)
+BACKLOG = 6
+"""Films that wait while two are transcoded: enough for a limit that is always full, few enough for short waits."""
+
+app = App(name="demo", release=RELEASE, migrate=True)
 tasks = declare(app)
 start_flow = declare_flow(app)
 
@@ -55,57 +59,62 @@ def _article() -> None:
         _one("publish_article", title=_dice.choice(["Tides and mills", "On waiting", "The second attempt"]))
 
 
+def _film() -> None:
+    if app.jobs.count(tenant=ALL_TENANTS, task=["transcode"], status=JobState.PENDING) < BACKLOG:
+        _one("transcode", film=f"film-{next(_numbers)}", minutes=_dice.randint(10, 18))
+
+
 KINDS: dict[Callable[[], None], int] = {
     _photos: 2,
     _reminder: 3,
     _article: 1,
-    lambda: _one("transcode", film=f"film-{next(_numbers)}", minutes=_dice.randint(3, 6)): 1,
+    _film: 1,
     lambda: _one("call_partner", order=next(_numbers)): 5,
-    lambda: _one("import_invoice", number=next(_numbers)): 1,
+    lambda: _one("import_invoice", number=next(_numbers)): 2,
     lambda: _one(
-        "charge_card", order=next(_numbers), card=_dice.choices(("valid", "expired"), (19, 1))[0]
-    ): 2,
+        "charge_card", order=next(_numbers), card=_dice.choices(("valid", "expired"), (14, 1))[0]
+    ): 4,
     lambda: _one("send_newsletter", list_name=_dice.choice(["weekly", "offers"])): 4,
 }
 """What to enqueue next, with relative frequencies."""
 
 
-@app.task(name="make_work", queue="demo", retry=None, timeout=timedelta(seconds=30))
+@app.task(name="make_work", queue="demo", retry=None, timeout=timedelta(seconds=30), record="none")
 def make_work(every_kind: bool = False) -> int:
     """A few more jobs, for one tenant or the other; nothing while too much waits."""
     waiting = (JobState.PENDING, JobState.SCHEDULED)
     if app.jobs.count(tenant=ALL_TENANTS, status=waiting) >= MOST_WAITING:
         return 0
     chosen = (
-        list(KINDS) if every_kind else _dice.choices(list(KINDS), list(KINDS.values()), k=_dice.randint(1, 3))
+        list(KINDS) if every_kind else _dice.choices(list(KINDS), list(KINDS.values()), k=_dice.randint(1, 2))
     )
-    for make in chosen:
+    for make in (*chosen, _film):
         with app.tenant(_dice.choice(TENANTS)):
             make()
     return len(chosen)
 
 
-@app.task(name="start_import", queue="demo", retry=None, timeout=timedelta(seconds=30))
+@app.task(name="start_import", queue="demo", retry=None, timeout=timedelta(seconds=30), record="none")
 def start_import() -> None:
     """Start a flow: a job lists pages, one job loads each of them, and the last one publishes all."""
     with app.tenant(_dice.choice(TENANTS)):
         start_flow()
 
 
-@app.task(name="tidy", queue="demo", retry=None, timeout=timedelta(minutes=1))
+@app.task(name="tidy", queue="demo", retry=None, timeout=timedelta(minutes=1), record="none")
 def tidy() -> int:
     """Delete jobs and fires that ended a while ago, so that the demo does not grow without bound."""
     app.store.purge_fires(app.clock.now() - KEPT, limit=1_000)
     return DropEnded(app.store, _policies)().items
 
 
-app.schedule(make_work, Every(timedelta(seconds=2)), key="a-little-work", misfire="skip")
+app.schedule(make_work, Every(timedelta(seconds=6)), key="a-little-work", misfire="skip")
 app.schedule(
-    make_work, Every(timedelta(seconds=20)), key="one-of-each", args={"every_kind": True}, misfire="skip"
+    make_work, Every(timedelta(seconds=90)), key="one-of-each", args={"every_kind": True}, misfire="skip"
 )
-app.schedule(start_import, Every(timedelta(seconds=25)), key="imports", misfire="skip")
-app.schedule(tidy, Every(timedelta(seconds=30)), key="tidy", misfire="skip")
-app.schedule(tasks["count_visitors"], Every(timedelta(seconds=5)), key="visitors", tenant="acme")
+app.schedule(start_import, Every(timedelta(seconds=45)), key="imports", misfire="skip")
+app.schedule(tidy, Every(timedelta(minutes=1)), key="tidy", misfire="skip")
+app.schedule(tasks["count_visitors"], Every(timedelta(seconds=15)), key="visitors", tenant="acme")
 app.schedule(
     tasks["send_newsletter"],
     Cron("0 7 * * MON"),

@@ -12,6 +12,8 @@ _OTHERS = re.compile(
     r"|^<(?!stdin|string|console|ipython)[^>]*>$",
     re.IGNORECASE,
 )
+_SAMPLE_APP = re.compile(r"[\\/]tidemill[\\/]demo[\\/]\w+\.py$")
+"""The application of ``tidemill demo``, which stands for a user's."""
 
 
 def is_users(file: str) -> bool:
@@ -21,5 +23,7 @@ def is_users(file: str) -> bool:
     (True, False)
     >>> is_users("/venv/lib/python3.11/site-packages/httpx/_client.py"), is_users("<frozen importlib._bootstrap>")
     (False, False)
+    >>> is_users("/venv/lib/python3.11/site-packages/tidemill/demo/shop.py")
+    True
     """
-    return _OTHERS.search(file) is None
+    return _OTHERS.search(file) is None or _SAMPLE_APP.search(file) is not None

@@ -356,3 +356,19 @@ def test_the_page_lists_the_recorded_steps_of_a_durable_function(shop: House) ->
     assert re.findall(r'data-label="Recorded">(\w+)<', table) == ["value", "sleep"]
     (plain,) = put(shop.app)
     assert '<section id="steps"' not in shop.person("viewer", "acme").open(f"/jobs/{plain.id}")
+
+
+def test_a_traceback_in_the_log_is_folded(shop: House) -> None:
+    """The page shows the traceback of an attempt above the log, so a line of the log shows its first line."""
+
+    @shop.app.task(name="tell")
+    def tell(ctx: Context) -> None:
+        ctx.log("attempt 1 failed: <no>\nTraceback (most recent call last):\n  File <x>", level="error")
+
+    (job,) = put(shop.app, "tell", args={})
+    shop.drain()
+    page = shop.person("viewer", "acme").open(f"/jobs/{job.id}")
+    assert (
+        'attempt 1 failed: &lt;no&gt;<details class="frames"><summary>Traceback</summary>'
+        "<pre>Traceback (most recent call last):\n  File &lt;x&gt;</pre></details>" in page
+    )

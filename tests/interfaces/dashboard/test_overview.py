@@ -86,7 +86,7 @@ def test_figures_compare_the_last_minutes_with_the_hour_before() -> None:
     steps = [minute(number, 10, 1, 2) for number in range(55)] + [minute(55 + n, 20, 10, 1) for n in range(5)]
     rate, failed, run, wait = now_figures([*steps, minute(60, 0, 0, 0)])
     assert (rate.value, rate.change, rate.worse) == ("20", "+100 %", False)
-    assert (failed.value, failed.change, failed.worse) == ("50 %", "+400 %", True)
+    assert (failed.value, failed.change, failed.worse) == ("50 %", "+40 points", True)
     assert (run.value, run.change, wait.worse) == ("1 s", "−50 %", False)
     assert [figure.value for figure in now_figures([])] == ["–", "–", "–", "–"]
 
@@ -117,3 +117,19 @@ def test_failing_tasks_link_to_every_counted_job(shop: House) -> None:
     shop.drain()
     page = shop.person("viewer").open("/")
     assert 'href="/jobs?task=fail&amp;status=failed&amp;status=timed_out&amp;status=dead_lettered"' in page
+
+
+def test_the_overview_names_a_resolved_error_that_fails_again(shop: House) -> None:
+    def fail() -> None:
+        with shop.app.tenant("acme"):
+            shop.app.bound_task("fail").enqueue(words="no")
+        shop.drain()
+
+    fail()
+    viewer = shop.person("viewer", "acme")
+    assert "resolved error" not in viewer.open("/")
+    (group,) = shop.app.errors.list(tenant="acme")
+    shop.app.errors.resolve(group.fingerprint, tenant="acme")
+    fail()
+    assert '<a href="/errors?status=regressed">1 resolved error is back</a>' in viewer.open("/")
+    assert group.fingerprint in viewer.open("/errors?status=regressed")

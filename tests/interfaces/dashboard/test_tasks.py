@@ -267,3 +267,13 @@ def test_a_task_shows_the_latest_jobs_of_the_tenant_only(shop: House) -> None:
     shop.drain()
     assert str(job.id) in shop.person("viewer", "acme").open("/tasks/send")
     assert str(job.id) not in shop.person("viewer", "other").open("/tasks/send")
+
+
+def test_a_task_and_its_queue_show_the_ends_of_the_last_hour(shop: House) -> None:
+    with shop.app.tenant("acme"):
+        shop.app.bound_task("send").enqueue(to="ada")
+    shop.drain()
+    viewer = shop.person("viewer", "acme")
+    assert "Jobs of send that ended per minute in the last hour" in viewer.open("/tasks")
+    assert "Jobs of mail that ended per minute in the last hour" in viewer.open("/queues")
+    assert "that ended per minute" not in shop.person("viewer", "other").open("/tasks")

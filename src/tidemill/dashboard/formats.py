@@ -11,6 +11,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from tidemill.domain.large_values import size_words
+
 NONE = "–"
 
 SHORT = 10.0
@@ -199,6 +201,7 @@ def words(name: Any) -> str:
 FILTERS: dict[str, Any] = {
     "number": number,
     "short_number": short_number,
+    "size": size_words,
     "span": span,
     "percent": percent,
     "instant": instant,

@@ -6,6 +6,7 @@ The templates escape the results, except those that are ``Markup``.
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -189,6 +190,15 @@ def shorten(text: str | None, most: int = 120) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+def without_module(reason: str) -> str:
+    """Return a reason with the class of its error without the module.
+
+    >>> without_module("shop.errors.CardRefused: expired")
+    'CardRefused: expired'
+    """
+    return _MODULE.sub("", reason)
+
+
 def words(name: Any) -> str:
     """Replace the underscores of an identifier by spaces.
 
@@ -197,6 +207,8 @@ def words(name: Any) -> str:
     """
     return str(getattr(name, "value", name)).replace("_", " ")
 
+
+_MODULE = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*(?::|$))")
 
 FILTERS: dict[str, Any] = {
     "number": number,
@@ -213,5 +225,6 @@ FILTERS: dict[str, Any] = {
     "as_json": as_json,
     "on_one_line": on_one_line,
     "shorten": shorten,
+    "without_module": without_module,
     "words": words,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tidemill.cli.completion import key_ids, task_names
 from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import Column, print_json, print_lines, print_table
@@ -55,9 +56,9 @@ def acts(context: CommandContext) -> None:
 
 
 @access.command()
-@click.argument("key")
+@click.argument("key", shell_complete=key_ids)
 @click.argument("act")
-@click.argument("task", required=False)
+@click.argument("task", required=False, shell_complete=task_names)
 @click.option("--queue", metavar="NAME", help="Queue of the job.  [default: that of the task]")
 @click.option("--definition", metavar="KEY", help="Key of a definition or schedule.")
 @click.option("--in-tenant", metavar="NAME", help="Tenant, for a key with roles in several tenants.")

@@ -10,19 +10,28 @@ import click
 
 from tidemill.archive.erasure import Erased
 from tidemill.archive.export import FORMATS
+from tidemill.cli.completion import archived_ids
 from tidemill.cli.context import CommandContext, ask_first, with_context
 from tidemill.cli.filters import Where, archive_filtered, tier_option
 from tidemill.cli.parsers import metadata, reference
 from tidemill.cli.screen import Column, print_json, print_lines, print_table, thousands
+from tidemill.cli.suggestions import OneOf
 from tidemill.client.archive import Archive
 from tidemill.client.jobs.api import Jobs
 from tidemill.client.stats.reports import document
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.errors import BadSettings
 
+_DIGITS = 32
+"""Hexadecimal digits of a whole id."""
+
 
 def _archive(context: CommandContext) -> Archive:
     return Archive(context.client, Jobs(context.client))
+
+
+def _is_whole(id: str) -> bool:
+    return len(id.replace("-", "")) == _DIGITS and not id.lower().replace("-", "").strip("0123456789abcdef")
 
 
 def _counted(number: int) -> str:
@@ -30,16 +39,17 @@ def _counted(number: int) -> str:
 
 
 @click.command()
-@click.argument("ids", nargs=-1, required=True, type=click.UUID)
+@click.argument("ids", nargs=-1, required=True, metavar="ID...", shell_complete=archived_ids)
 @click.option("--retry", is_flag=True, help="Also give the jobs another chain of attempts.")
 @click.option("--tenant", metavar="NAME", default=ALL_TENANTS, show_default="all tenants", help="Tenant.")
 @with_context
-def restore(context: CommandContext, ids: tuple[UUID, ...], retry: bool, tenant: str) -> None:
+def restore(context: CommandContext, ids: tuple[str, ...], retry: bool, tenant: str) -> None:
     """Put archived jobs back into the live tables.
 
-    The archive keeps its copies. The exit code is 1 if a job is missing or its document is damaged.
+    An ID is a job's id, or a unique prefix or suffix of it. The archive keeps its copies. The exit code is 1 if a job is missing or its document is damaged.
     """
-    done = _archive(context).restore(ids, retry=retry, tenant=tenant)
+    found = [UUID(id) if _is_whole(id) else context.find(id)[0] for id in ids]
+    done = _archive(context).restore(found, retry=retry, tenant=tenant)
     if context.as_json:
         print_json(document(done))
     else:
@@ -55,9 +65,7 @@ def restore(context: CommandContext, ids: tuple[UUID, ...], retry: bool, tenant:
 @click.command()
 @archive_filtered
 @tier_option("all")
-@click.option(
-    "--format", "form", type=click.Choice(FORMATS), default="jsonl", show_default=True, help="Format."
-)
+@click.option("--format", "form", type=OneOf(FORMATS), default="jsonl", show_default=True, help="Format.")
 @click.option(
     "--output", metavar="FILE", help="File to write; JSON Lines go to the standard output without it."
 )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import click
 
+from tidemill.cli.completion import batch_ids
 from tidemill.cli.context import CommandContext, ask_first, own_tenant_option, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import Column, age, percent, print_fields, print_json, print_lines, print_table
 from tidemill.cli.short_ids import by_short_id
+from tidemill.cli.suggestions import OneOf
 from tidemill.client.flows.batches import Batches, BatchRun
 from tidemill.client.flows.documents import batch_document
 from tidemill.client.jobs.api import SHOWN
@@ -37,7 +39,7 @@ def _find(context: CommandContext, id: str, tenant: str) -> BatchRun:
 @click.option("--name", metavar="NAME", help="Only batches with this name.")
 @click.option(
     "--status",
-    type=click.Choice([state.value for state in FlowState]),
+    type=OneOf([state.value for state in FlowState]),
     multiple=True,
     help="Only batches with this status.",
 )
@@ -78,7 +80,7 @@ def list_batches(
 
 
 @batches.command()
-@click.argument("batch")
+@click.argument("batch", shell_complete=batch_ids)
 @own_tenant_option
 @with_context
 def show(context: CommandContext, tenant: str, batch: str) -> None:
@@ -104,7 +106,7 @@ def show(context: CommandContext, tenant: str, batch: str) -> None:
 
 
 @batches.command()
-@click.argument("batch")
+@click.argument("batch", shell_complete=batch_ids)
 @click.option("--reason", metavar="TEXT", help="Reason, shown on the batch and its jobs.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @own_tenant_option
@@ -119,7 +121,7 @@ def cancel(context: CommandContext, tenant: str, batch: str, reason: str | None,
 
 
 @batches.command()
-@click.argument("batch")
+@click.argument("batch", shell_complete=batch_ids)
 @click.option("--again", is_flag=True, help="Run callbacks that have run again, too.")
 @own_tenant_option
 @with_context

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -31,6 +32,7 @@ def completes(find: Callable[[Any], Iterable[Any]]) -> Complete:
     other text may appear in the line that the user is typing.
     """
 
+    @functools.wraps(find)
     def complete(context: click.Context, _: click.Parameter, incomplete: str) -> list[Any]:
         items: list[Any] = []
         with contextlib.suppress(Exception), _quiet(), _opened(context) as opened:
@@ -138,6 +140,113 @@ def definition_keys(opened: Any) -> Iterable[str]:
     return [definition.key for definition in Definitions(opened.client).list(tenant=ALL_TENANTS)]
 
 
+@completes
+def lease_names(opened: Any) -> Iterable[str]:
+    """Complete the names of leases and locks."""
+    from tidemill.stores.lock_server import leases_and_locks
+
+    return [lease.name for lease in leases_and_locks(opened.store)]
+
+
+@completes
+def subscription_names(opened: Any) -> Iterable[str]:
+    """Complete the names of subscriptions."""
+    from tidemill.client.subscriptions import Subscriptions
+
+    return [subscription.name for subscription in Subscriptions(opened.client).list()]
+
+
+@completes
+def setting_keys(opened: Any) -> Iterable[str]:
+    """Complete the keys of settings that Tidemill reads, and of those in the store."""
+    return [*known_settings(), *(setting.key for setting in opened.control.settings())]
+
+
+def known_settings() -> list[str]:
+    """Return the keys of the settings that Tidemill reads."""
+    from dataclasses import fields
+
+    from tidemill.client.control import KNOWN_SETTINGS
+    from tidemill.domain.alerts import PREFIX, Thresholds
+
+    return [*KNOWN_SETTINGS, *(PREFIX + field.name for field in fields(Thresholds))]
+
+
+@completes
+def key_ids(opened: Any) -> Iterable[CompletionItem]:
+    """Complete the ids of active API keys."""
+    from tidemill.client.access import Keys
+    from tidemill.client.documents import key_state
+
+    now = opened.now()
+    keys = Keys(opened.app_client).list()
+    return [
+        CompletionItem(key.id, help=f"{key.role.value} {key.name}")
+        for key in keys
+        if key_state(key, now) == "active"
+    ]
+
+
+@completes
+def error_groups(opened: Any) -> Iterable[CompletionItem]:
+    """Complete the fingerprints of groups of errors, as tables show them."""
+    from datetime import timedelta
+
+    rows = opened.errors.list(timedelta(days=60), tenant=ALL_TENANTS)
+    return [CompletionItem(row.fingerprint[:8], help=f"{row.jobs} {row.type or row.task}") for row in rows]
+
+
+def archived_ids(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
+    """Complete the ids of the newest archived jobs: the end of an id, as tables show it, or the whole id."""
+    from tidemill.client.archive import Archive
+    from tidemill.client.jobs.api import Jobs
+
+    typed = incomplete.lower()
+
+    def find(opened: Any) -> Iterator[CompletionItem]:
+        page = Archive(opened.client, Jobs(opened.client)).search(limit=MOST, tenant=ALL_TENANTS)
+        for job in page.items:
+            yield from _id_item(job.id, typed, f"{job.state.value} {job.task}")
+
+    return completes(find)(context, parameter, typed)
+
+
+def _id_item(id: object, typed: str, words: str) -> Iterator[CompletionItem]:
+    """Yield the end of an id, or else the whole id, if it begins with the typed characters."""
+    tail = str(id)[-TAIL:]
+    value = tail if tail.startswith(typed) else str(id)
+    if value.startswith(typed):
+        yield CompletionItem(value, help=words)
+
+
+def flow_ids(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
+    """Complete the ids of the newest flows: the end of an id, as tables show it, or the whole id."""
+    from tidemill.client.flows.api import Flows
+
+    return _run_ids(Flows, context, parameter, incomplete)
+
+
+def batch_ids(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
+    """Complete the ids of the newest batches: the end of an id, as tables show it, or the whole id."""
+    from tidemill.client.flows.batches import Batches
+
+    return _run_ids(Batches, context, parameter, incomplete)
+
+
+def _run_ids(api: Any, context: click.Context, parameter: click.Parameter, incomplete: str) -> list[Any]:
+    from tidemill.tasks.ambient import tenant_scope
+
+    typed = incomplete.lower()
+
+    def find(opened: Any) -> Iterator[CompletionItem]:
+        with tenant_scope(ALL_TENANTS):
+            runs = api(opened.client).list(limit=MOST)
+        for run in runs:
+            yield from _id_item(run.id, typed, f"{run.row.state} {run.name}")
+
+    return completes(find)(context, parameter, typed)
+
+
 def report_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
     """Complete the names of reports."""
     from tidemill.cli.stats_reports import names
@@ -168,10 +277,6 @@ def job_ids(context: click.Context, parameter: click.Parameter, incomplete: str)
 
     def find(opened: Any) -> Iterator[CompletionItem]:
         for job in opened.store.jobs(JobFilter(ALL_TENANTS, states=states), limit=MOST).items:
-            words = f"{job.state.value} {job.task}"
-            tail = str(job.id)[-TAIL:]
-            value = tail if tail.startswith(typed) else str(job.id)
-            if value.startswith(typed):
-                yield CompletionItem(value, help=words)
+            yield from _id_item(job.id, typed, f"{job.state.value} {job.task}")
 
     return completes(find)(context, parameter, typed)

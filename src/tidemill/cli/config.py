@@ -6,11 +6,13 @@ import json
 
 import click
 
+from tidemill.cli.completion import known_settings, setting_keys
 from tidemill.cli.config_show import show
 from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import json_or_text
 from tidemill.cli.screen import Column, age, print_json, print_lines, print_table
+from tidemill.cli.suggestions import refuse_similar_setting
 from tidemill.client.control import KNOWN_SETTINGS, shown_value
 from tidemill.client.documents import setting_document
 
@@ -51,12 +53,15 @@ config.add_command(show)
 
 
 @config.command("set")
-@click.argument("key")
+@click.argument("key", shell_complete=setting_keys)
 @click.argument("value")
 @click.option("--description", metavar="TEXT", help="Description; keeps the old one if not given.")
+@click.option("--new", is_flag=True, help="Allow a new key with a similar name.")
 @with_context
-def set_setting(context: CommandContext, key: str, value: str, description: str | None) -> None:
+def set_setting(context: CommandContext, key: str, value: str, description: str | None, new: bool) -> None:
     """Set a setting to JSON or to text."""
+    if not new:
+        refuse_similar_setting(key, [*known_settings(), *(kept.key for kept in context.control.settings())])
     made = context.control.set(key, json_or_text(value), description=description)
     if context.as_json:
         print_json(setting_document(made, shown_value(made)))
@@ -65,7 +70,7 @@ def set_setting(context: CommandContext, key: str, value: str, description: str 
 
 
 @config.command()
-@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...", shell_complete=setting_keys)
 @with_context
 def unset(context: CommandContext, keys: tuple[str, ...]) -> None:
     """Remove settings: their defaults apply again."""

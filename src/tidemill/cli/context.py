@@ -21,14 +21,17 @@ from click.core import ParameterSource
 from tidemill.cli.app_argument import APP, refuse_two
 from tidemill.cli.completion import tenant_names
 from tidemill.cli.screen import clean
+from tidemill.cli.short_ids import by_short_id
+from tidemill.cli.suggestions import suggesting
 from tidemill.client.access import acting, os_user
+from tidemill.client.archive import Archive
 from tidemill.client.control import Control
 from tidemill.client.core import Client, client_of
 from tidemill.client.error_groups import ErrorGroups
 from tidemill.client.jobs.api import Jobs, resolve
 from tidemill.client.limits import Limits
 from tidemill.clock import SystemClock
-from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.filters import ALL_TENANTS, MAX_PAGE
 from tidemill.domain.job import DEFAULT_TENANT
 from tidemill.domain.payload import PayloadLimits
 from tidemill.errors import BadSettings, JobNotFound
@@ -132,7 +135,11 @@ class CommandContext:
             except JobNotFound as error:
                 missing = missing or error
         if missing is not None:
-            raise missing
+            copy = _archived(client, id)
+            if copy is None:
+                raise missing
+            row, name = client.find(copy, tenant=ALL_TENANTS, store=None)
+            return row.id, name
         # A full id that no live table has: the archive may have it.
         row, name = client.find(UUID(id), tenant=ALL_TENANTS, store=None)
         return row.id, name
@@ -215,6 +222,13 @@ class CommandContext:
             self._root.close()
 
 
+def _archived(client: Client, text: str) -> UUID | None:
+    """Return the id of the only archived job whose id begins or ends like this, among the newest ``MAX_PAGE``."""
+    page = Archive(client, Jobs(client)).search(limit=MAX_PAGE, tenant=ALL_TENANTS)
+    job = by_short_id(text, page.items, lambda job: job.id, "archived jobs")
+    return None if job is None else job.id
+
+
 def with_context(command: Callable[Concatenate[CommandContext, P], None]) -> Callable[..., None]:
     """Pass a ``CommandContext`` to a command, and add the common options."""
 
@@ -252,7 +266,12 @@ def with_context(command: Callable[Concatenate[CommandContext, P], None]) -> Cal
             return  # the subcommand of a group has options of its own
         app_name, url = chosen(app_name, url)
         opened = CommandContext(app_name, url, as_json=as_json, store_name=store_name)
-        with noting_missing() as missing, opened as context, acting(f"cli:{os_user()}"):
+        with (
+            noting_missing() as missing,
+            opened as context,
+            suggesting(context),
+            acting(f"cli:{os_user()}"),
+        ):
             command(context, *args, **kwargs)
         if missing:
             names = ", ".join(sorted(missing))

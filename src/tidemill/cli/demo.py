@@ -19,6 +19,7 @@ from urllib.parse import quote
 import click
 
 from tidemill.cli.serve import door
+from tidemill.cli.suggestions import OneOf
 from tidemill.cli.up import bring_up, told
 from tidemill.engine.log_formats import LEVELS, LogOutput
 from tidemill.engine.supervisor.supervisor import need_posix
@@ -46,7 +47,7 @@ SETTINGS: dict[str, Any] = {"concurrency": 50, "threads": 8, "children": 0, "gra
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
 @click.option(
     "--log-level",
-    type=click.Choice(LEVELS),
+    type=OneOf(LEVELS),
     default="warning",
     show_default=True,
     help="Lowest level to log.",

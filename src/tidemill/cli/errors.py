@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import click
 
-from tidemill.cli.completion import task_names
+from tidemill.cli.completion import error_groups, task_names
 from tidemill.cli.context import CommandContext, ask_first, tenant_option, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import duration
@@ -21,6 +21,7 @@ from tidemill.cli.screen import (
     print_table,
     thousands,
 )
+from tidemill.cli.suggestions import OneOf
 from tidemill.client.documents import error_group_document, failure_count_document
 from tidemill.client.error_groups import ErrorGroup
 from tidemill.domain.decide import Action, expected
@@ -43,7 +44,7 @@ def errors() -> None:
 @click.option(
     "--window", type=duration, default="24h", show_default=True, help="Time window of the failures."
 )
-@click.option("--status", multiple=True, type=click.Choice([status.value for status in ErrorStatus]), metavar="STATUS",
+@click.option("--status", multiple=True, type=OneOf([status.value for status in ErrorStatus]), metavar="STATUS",
               help="open, regressed, muted or resolved; repeatable.  [default: open and regressed]")  # fmt: skip
 @click.option("--task", metavar="NAME", shell_complete=task_names, help="Only failures of this task.")
 @click.option(
@@ -89,7 +90,7 @@ def list_errors(
 
 
 @errors.command()
-@click.argument("fingerprint")
+@click.argument("fingerprint", shell_complete=error_groups)
 @click.option(
     "--window", type=duration, default=KEPT, show_default="60 days", help="Time window of the failures."
 )
@@ -114,7 +115,7 @@ def show(context: CommandContext, fingerprint: str, window: timedelta, tenant: s
 
 
 @errors.command()
-@click.argument("fingerprint")
+@click.argument("fingerprint", shell_complete=error_groups)
 @tenant_option
 @with_context
 def mute(context: CommandContext, fingerprint: str, tenant: str) -> None:
@@ -123,7 +124,7 @@ def mute(context: CommandContext, fingerprint: str, tenant: str) -> None:
 
 
 @errors.command()
-@click.argument("fingerprint")
+@click.argument("fingerprint", shell_complete=error_groups)
 @tenant_option
 @with_context
 def unmute(context: CommandContext, fingerprint: str, tenant: str) -> None:
@@ -132,7 +133,7 @@ def unmute(context: CommandContext, fingerprint: str, tenant: str) -> None:
 
 
 @errors.command()
-@click.argument("fingerprint")
+@click.argument("fingerprint", shell_complete=error_groups)
 @tenant_option
 @with_context
 def resolve(context: CommandContext, fingerprint: str, tenant: str) -> None:
@@ -141,7 +142,7 @@ def resolve(context: CommandContext, fingerprint: str, tenant: str) -> None:
 
 
 @errors.command()
-@click.argument("fingerprint")
+@click.argument("fingerprint", shell_complete=error_groups)
 @tenant_option
 @with_context
 def unresolve(context: CommandContext, fingerprint: str, tenant: str) -> None:
@@ -150,7 +151,7 @@ def unresolve(context: CommandContext, fingerprint: str, tenant: str) -> None:
 
 
 @errors.command()
-@click.argument("fingerprint")
+@click.argument("fingerprint", shell_complete=error_groups)
 @click.option("--spread", type=duration, metavar="DURATION", help="Start the jobs evenly over this time.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @tenant_option

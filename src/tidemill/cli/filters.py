@@ -22,6 +22,7 @@ from tidemill.cli.context import CommandContext
 from tidemill.cli.known_names import check_known, unknown_name
 from tidemill.cli.parsers import argument, duration, metadata, moment, reference
 from tidemill.cli.parsers import instant as an_instant
+from tidemill.cli.suggestions import OneOf
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.records import PauseKind
 from tidemill.domain.states import ENDED, JobState
@@ -32,7 +33,7 @@ Option = Callable[[Command], Command]
 WHEN = "ISO timestamp, or an age: 2h means two hours ago."
 
 _OPTIONS: dict[str, Option] = {
-    "status": click.option("--status", multiple=True, type=click.Choice([state.value for state in JobState]),
+    "status": click.option("--status", multiple=True, type=OneOf([state.value for state in JobState]),
                            metavar="STATUS", help="Status, such as pending or failed; repeatable."),
     "task": click.option("--task", multiple=True, metavar="NAME", shell_complete=task_names, help="Task; repeatable."),
     "queue": click.option("--queue", multiple=True, metavar="NAME", shell_complete=queue_names, help="Queue; repeatable."),
@@ -63,7 +64,7 @@ _OPTIONS: dict[str, Option] = {
 """Options by the name of their parameter of ``app.jobs.list``."""
 
 _ARCHIVED: dict[str, Option] = _OPTIONS | {
-    "status": click.option("--status", multiple=True, type=click.Choice(sorted(state.value for state in ENDED)),
+    "status": click.option("--status", multiple=True, type=OneOf(sorted(state.value for state in ENDED)),
                            metavar="STATUS", help="Final status, such as failed; repeatable."),
 }  # fmt: skip
 
@@ -101,9 +102,11 @@ class Where:
             check_known(context, kind, self._typed.get(kind.value, ()))
 
     def unknown(self, context: CommandContext) -> str | None:
-        """Return why the filter matches nothing if it names a task or queue that nothing uses."""
-        for kind in (PauseKind.TASK, PauseKind.QUEUE):
-            problem = unknown_name(context, kind, self._typed.get(kind.value, ()))
+        """Return why the filter matches nothing if it names a task, queue or tenant that nothing uses."""
+        for kind in (PauseKind.TASK, PauseKind.QUEUE, PauseKind.TENANT):
+            typed = self._typed.get(kind.value, ())
+            names = [typed] if isinstance(typed, str) else typed
+            problem = unknown_name(context, kind, [name for name in names if name != ALL_TENANTS])
             if problem is not None:
                 _, words, close = problem
                 return f"{words}; {close}" if close else words

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from tidemill.cli.completion import flow_ids
 from tidemill.cli.context import CommandContext, ask_first, own_tenant_option, with_context
 from tidemill.cli.flows_check import check_flows
 from tidemill.cli.groups import InOrder
@@ -24,6 +25,7 @@ from tidemill.cli.screen import (
 )
 from tidemill.cli.short_ids import by_short_id
 from tidemill.cli.signals import read_json
+from tidemill.cli.suggestions import OneOf
 from tidemill.client.flows.api import Flows
 from tidemill.client.flows.documents import (
     flow_document,
@@ -66,7 +68,7 @@ def find(context: CommandContext, id: str, tenant: str) -> FlowRun:
 @flows.command("list")
 @click.option("--name", metavar="NAME", help="Only flows with this name.")
 @click.option("--key", metavar="KEY", help="Only the flow with this key.")
-@click.option("--status", type=click.Choice(_STATUSES), multiple=True, help="Only flows with this status.")
+@click.option("--status", type=OneOf(_STATUSES), multiple=True, help="Only flows with this status.")
 @click.option(
     "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number of flows."
 )
@@ -100,7 +102,7 @@ def list_flows(
 
 
 @flows.command()
-@click.argument("flow")
+@click.argument("flow", shell_complete=flow_ids)
 @own_tenant_option
 @with_context
 def show(context: CommandContext, tenant: str, flow: str) -> None:
@@ -153,7 +155,7 @@ def show(context: CommandContext, tenant: str, flow: str) -> None:
 
 
 @flows.command()
-@click.argument("flow")
+@click.argument("flow", shell_complete=flow_ids)
 @own_tenant_option
 @with_context
 def watch(context: CommandContext, tenant: str, flow: str) -> None:
@@ -177,7 +179,7 @@ def watch(context: CommandContext, tenant: str, flow: str) -> None:
 
 
 @flows.command()
-@click.argument("flow")
+@click.argument("flow", shell_complete=flow_ids)
 @click.option("--mermaid", "form", flag_value="mermaid", help="In the language of Mermaid.")
 @click.option("--dot", "form", flag_value="dot", help="In the language of Graphviz.")
 @click.option("--text", "form", flag_value="text", default=True, help="As text, the default.")
@@ -198,7 +200,7 @@ def graph(context: CommandContext, tenant: str, flow: str, form: str) -> None:
 
 
 @flows.command()
-@click.argument("flow")
+@click.argument("flow", shell_complete=flow_ids)
 @click.argument("node", required=False)
 @own_tenant_option
 @with_context
@@ -224,7 +226,7 @@ def why(context: CommandContext, tenant: str, flow: str, node: str | None) -> No
 
 
 @flows.command()
-@click.argument("flow")
+@click.argument("flow", shell_complete=flow_ids)
 @click.argument("node")
 @click.argument("name")
 @click.option("--data", metavar="JSON", help="Payload as JSON.")
@@ -249,7 +251,7 @@ def signal(
 
 
 @flows.command()
-@click.argument("flow")
+@click.argument("flow", shell_complete=flow_ids)
 @click.option("--from", "from_", metavar="NODE", help="Begin with this node.")
 @click.option("--downstream", is_flag=True, help="Run completed nodes after it again, too.")
 @own_tenant_option
@@ -261,7 +263,7 @@ def retry(context: CommandContext, tenant: str, flow: str, from_: str | None, do
 
 
 @flows.command()
-@click.argument("flow")
+@click.argument("flow", shell_complete=flow_ids)
 @click.argument("node")
 @click.option("--result", metavar="JSON", help="Result for nodes that take it.")
 @own_tenant_option
@@ -274,7 +276,7 @@ def skip(context: CommandContext, tenant: str, flow: str, node: str, result: str
 
 
 @flows.command()
-@click.argument("flow")
+@click.argument("flow", shell_complete=flow_ids)
 @click.option("--reason", metavar="TEXT", help="Reason, shown on the flow and its jobs.")
 @click.option("--hard", is_flag=True, help="Drop the nodes that run at the end, too.")
 @click.option("--yes", is_flag=True, help="Do not ask.")

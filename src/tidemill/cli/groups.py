@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
-
 import click
 
 from tidemill.cli.app_argument import accept_app
+from tidemill.cli.suggestions import meant
 
 
 class InOrder(click.Group):
@@ -20,9 +19,9 @@ class InOrder(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         typed = args[0]
         if typed not in self.commands and not typed.startswith("-") and not ctx.resilient_parsing:
-            close = difflib.get_close_matches(typed, self.commands, n=1)
-            if close:
-                ctx.fail(f"No such command {typed!r}. Did you mean {close[0]!r}?")
+            question = meant(typed, self.commands)
+            if question:
+                ctx.fail(f"No such command {typed!r}. {question.capitalize()}")
             ctx.fail(f"No such command {typed!r}. {ctx.command_path} has {', '.join(self.commands)}.")
         return super().resolve_command(ctx, args)
 

@@ -29,6 +29,7 @@ from tidemill.cli.screen import (
     print_lines,
     stamp,
 )
+from tidemill.cli.suggestions import OneOf
 from tidemill.client import documents
 from tidemill.client.enqueue.bound_task import BoundTask
 from tidemill.client.jobs.handle import Job
@@ -75,7 +76,7 @@ from tidemill.domain.unique import Unique
 )
 @click.option(
     "--record",
-    type=click.Choice(["full", "last", "none"]),
+    type=OneOf(["full", "last", "none"]),
     help="Which executions are kept; none keeps nothing of a job that succeeds.",
 )
 @click.option("--wait", is_flag=True, help="Wait for the job and print its result.")

@@ -29,6 +29,7 @@ from tidemill.cli.screen import (
     stamp,
     thousands,
 )
+from tidemill.cli.suggestions import OneOf
 from tidemill.client import documents
 from tidemill.client.jobs.api import SHOWN, Origin, origin
 from tidemill.client.jobs.handle import Job
@@ -312,7 +313,7 @@ def log_line(entry: LogEntry) -> tuple[str, str]:
 @click.command()
 @click.argument("id", shell_complete=job_ids)
 @click.option("--follow", "-f", is_flag=True, help="Follow the log until the job ends.")
-@click.option("--level", type=click.Choice(LEVELS), help="Lowest level to print.")
+@click.option("--level", type=OneOf(LEVELS), help="Lowest level to print.")
 @with_context
 def logs(context: CommandContext, id: str, follow: bool, level: str | None) -> None:
     """Print the log of a job."""

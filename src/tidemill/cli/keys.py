@@ -9,11 +9,13 @@ from datetime import timedelta
 
 import click
 
+from tidemill.cli.completion import key_ids
 from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.encryption_keys import rotate, status
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import duration, pairs
 from tidemill.cli.screen import Column, age, print_json, print_lines, print_table, stamp
+from tidemill.cli.suggestions import OneOf
 from tidemill.client.access import Keys
 from tidemill.client.documents import key_document, key_state
 from tidemill.domain.access import Role
@@ -30,7 +32,7 @@ def keys() -> None:
 @click.argument("name")
 @click.option(
     "--role",
-    type=click.Choice([role.value for role in Role]),
+    type=OneOf([role.value for role in Role]),
     default=Role.VIEWER.value,
     show_default=True,
     help="Role of the key.",
@@ -131,7 +133,7 @@ def list_keys(context: CommandContext) -> None:
 
 
 @keys.command()
-@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.argument("ids", nargs=-1, required=True, metavar="ID...", shell_complete=key_ids)
 @with_context
 def revoke(context: CommandContext, ids: tuple[str, ...]) -> None:
     """Revoke keys; takes effect within five seconds."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from tidemill.cli.completion import lease_names
 from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import read_instant
@@ -96,7 +97,7 @@ def _number(value: object) -> str | None:
 
 
 @leases.command()
-@click.argument("name")
+@click.argument("name", shell_complete=lease_names)
 @with_context
 def release(context: CommandContext, name: str) -> None:
     """Release a lease so that another worker can take it.

@@ -23,9 +23,11 @@ from tidemill.cli.screen import (
     span,
     thousands,
 )
+from tidemill.cli.suggestions import refuse_unknown_limit
 from tidemill.client.documents import limit_document
 from tidemill.client.limits import LimitState, allows
 from tidemill.domain.limits import LimitKind, Rule
+from tidemill.tasks.limit_rules import rule_for
 
 USES = (Column("limit", flexible=True), Column("used", right=True), Column("says", flexible=True))
 """Columns of the short table."""
@@ -121,14 +123,17 @@ def _fields(context: CommandContext, limit: LimitState, now: datetime) -> Iterat
 @click.argument("most", metavar="MAX", type=int)
 @click.option("--per", type=duration, metavar="DURATION", help="Make it a rate: MAX starts within this time.")
 @click.option("--burst", type=int, metavar="N", help="Burst size of the rate (token bucket).")
+@click.option("--new", is_flag=True, help="Allow a queue or task that is not known yet.")
 @with_context
 def set_limit(
-    context: CommandContext, name: str, most: int, per: timedelta | None, burst: int | None
+    context: CommandContext, name: str, most: int, per: timedelta | None, burst: int | None, new: bool
 ) -> None:
     """Allow at most MAX jobs at the same time, or within --per.
 
     0 removes the limit. The value overrides the code and takes effect within five seconds.
     """
+    if not new:
+        refuse_unknown_limit(context, name, lambda: rule_for(name, most, per=per, burst=burst))
     limit = context.limits.set(name, most, per=per, burst=burst)
     if context.as_json:
         print_json(limit_document(limit))

@@ -7,13 +7,14 @@ from typing import Any
 
 import click
 
+from tidemill.cli.suggestions import OneOf
 from tidemill.engine.log_files import KEEP
 from tidemill.engine.log_formats import LEVELS, LogOutput
 
 LOG_OPTIONS = (
     click.option(
         "--log-level",
-        type=click.Choice(LEVELS),
+        type=OneOf(LEVELS),
         default="info",
         show_default=True,
         help="Lowest level to log.",

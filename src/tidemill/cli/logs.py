@@ -13,6 +13,7 @@ from tidemill.cli.groups import InOrder
 from tidemill.cli.job_views import log_line, one
 from tidemill.cli.parsers import moment
 from tidemill.cli.screen import print_json, print_lines
+from tidemill.cli.suggestions import OneOf
 from tidemill.client.documents import found_line_document
 from tidemill.client.jobs.api import short
 from tidemill.domain.filters import MAX_PAGE
@@ -27,7 +28,7 @@ def logs() -> None:
 
 @logs.command()
 @click.argument("text", required=False)
-@click.option("--level", type=click.Choice(LEVELS), help="Lowest level to print.")
+@click.option("--level", type=OneOf(LEVELS), help="Lowest level to print.")
 @click.option("--task", multiple=True, metavar="NAME", shell_complete=task_names, help="Task; repeatable.")
 @click.option("--job", metavar="ID", shell_complete=job_ids, help="Job, by its id or a unique part of it.")
 @click.option("--since", type=moment, metavar="WHEN", help=WHEN)

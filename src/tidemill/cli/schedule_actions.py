@@ -13,6 +13,7 @@ from tidemill.cli.context import CommandContext, ask_first, own_tenant_option, w
 from tidemill.cli.parsers import duration, json_or_text, metadata, read_arguments, reference
 from tidemill.cli.parsers import instant as an_instant
 from tidemill.cli.screen import STYLES, print_json, print_lines, stamp, thousands
+from tidemill.cli.suggestions import OneOf
 from tidemill.client.documents import instant, schedule_document
 from tidemill.client.schedules.api import Schedules
 from tidemill.client.schedules.schedule import Schedule
@@ -80,11 +81,11 @@ TRIGGERS = ("cron", "every", "daily", "weekly", "monthly", "business_day", "once
 )
 @click.option(
     "--overlap",
-    type=click.Choice(OVERLAPS),
+    type=OneOf(OVERLAPS),
     help="What to do while a job still runs: skip by default, with --after queue, with --on allow.",
 )
 @click.option(
-    "--scope", type=click.Choice([scope.value for scope in Scope]), help="Scope, instead of the task's own."
+    "--scope", type=OneOf([scope.value for scope in Scope]), help="Scope, instead of the task's own."
 )
 @click.option("--queue", metavar="NAME", shell_complete=queue_names, help="Queue, instead of the task's own.")
 @click.option("--priority", type=int, help="-100 to 100; higher runs first.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from tidemill.cli.completion import subscription_names
 from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import Column, age, print_json, print_lines, print_table, thousands
@@ -44,7 +45,7 @@ def list_subscriptions(context: CommandContext) -> None:
 
 
 @subscriptions.command()
-@click.argument("name")
+@click.argument("name", shell_complete=subscription_names)
 @with_context
 def remove(context: CommandContext, name: str) -> None:
     """End a subscription that no code declares, and delete its events."""

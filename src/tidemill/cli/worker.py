@@ -17,6 +17,7 @@ import click
 from tidemill.cli.app_argument import app_named
 from tidemill.cli.log_options import LOG_OPTIONS, taken_logs
 from tidemill.cli.parsers import duration
+from tidemill.cli.suggestions import OneOf
 from tidemill.domain.cluster import Coordination
 from tidemill.early_signals import end_on_sigterm
 from tidemill.engine.health import default_host
@@ -128,7 +129,7 @@ def worker_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--max-memory", type=Size(), metavar="512M", help="Replace a process that uses more memory.")
 @click.option(
     "--coordination",
-    type=click.Choice([word.value for word in Coordination]),
+    type=OneOf([word.value for word in Coordination]),
     help="How workers decide which of them runs the duties.  [default: depends on the store]",
 )
 @click.option(

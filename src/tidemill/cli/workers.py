@@ -13,7 +13,7 @@ from tidemill.client.documents import worker_document
 from tidemill.client.jobs.api import SHOWN
 from tidemill.client.stats.loads import held_by_worker, is_living, liveness
 from tidemill.domain.cluster import Worker, WorkerState
-from tidemill.errors import BadFilter
+from tidemill.errors import BadFilter, WorkerNotFound
 
 
 @click.group(cls=InOrder)
@@ -90,4 +90,6 @@ def _chosen(living: list[Worker], text: str) -> Worker:
     worker = named[0] if named else by_short_id(text, living, lambda worker: worker.id, "workers")
     if worker is not None:
         return worker
-    raise BadFilter(f"no living worker has the id or the name {text!r}; see tidemill workers list")
+    raise WorkerNotFound(
+        f"no living worker has the id or the name {text!r}; see tidemill workers list", name=text
+    )

@@ -39,7 +39,7 @@ _PLACES: dict[str, tuple[str, dict[str, Any], str]] = {
     "dead_letters": ("/jobs", {"status": "dead_lettered"}, "Dead letters"),
     "stuck_jobs": ("/jobs", {"status": "running"}, "Running jobs"),
     "worker_disabled": ("/queues", {}, "Pauses"),
-    "archive_mismatch": ("/settings", {}, "Retention"),
+    "archive_mismatch": ("/archive", {}, "Archive"),
     "schedule_late": ("/schedules", {}, "Schedules"),
     "breaker_open": ("/queues", {}, "Limits"),
     "stalled_flow": ("/flows", {"status": "running"}, "Running flows"),

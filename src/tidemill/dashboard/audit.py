@@ -31,7 +31,7 @@ _PLACES = {
     "tenant": "/tenants",
     "lease": "/workers",
     "setting": "/settings",
-    "key": "/settings",
+    "key": "/settings/keys",
 }
 """Address of the page that shows the subject of an entry, by kind of subject."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -12,7 +13,7 @@ from starlette.responses import Response
 from tidemill.client.flows.api import Flows
 from tidemill.client.flows.batches import Batches, BatchRun
 from tidemill.client.flows.graph import FlowGraph, GraphNode, label_of
-from tidemill.client.flows.run import FlowRun
+from tidemill.client.flows.run import FlowNode, FlowRun
 from tidemill.dashboard.formats import span
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
@@ -31,7 +32,14 @@ ROWS = 200
 """Nodes in the table and rows of the timeline."""
 NARROWEST = 0.4
 """Smallest width of a bar of the timeline, in percent."""
+SCREEN = 20
+"""Nodes of a table that fits a screen, where the order of the flow tells more than that of urgency."""
 _BAD = ("failed", "dead_lettered", "timed_out")
+_ORDER = (
+    "completed", *_BAD, "cancelled", "skipped", "review_needed", "running", "claimed", "scheduled", "pending", "waiting",
+)  # fmt: skip
+"""Statuses in the order of the bar of outcomes: ended ones first."""
+_URGENT = {status: rank for rank, status in enumerate((*_BAD, "review_needed", "running", "claimed"))}
 
 
 class FlowLine(NamedTuple):
@@ -40,6 +48,7 @@ class FlowLine(NamedTuple):
     run: FlowRun
     counts: GroupCounts
     fraction: float
+    parts: list[tuple[str, int]]  #: jobs that ended and that failed
 
 
 class BatchLine(NamedTuple):
@@ -48,6 +57,7 @@ class BatchLine(NamedTuple):
     run: BatchRun
     counts: GroupCounts
     fraction: float
+    parts: list[tuple[str, int]]  #: jobs that ended and that failed
 
 
 class Drawn(NamedTuple):
@@ -86,6 +96,12 @@ def _fraction(counts: GroupCounts) -> float:
     return 1.0 if not counts.total else 1 - counts.remaining / counts.total
 
 
+def _parts(counts: GroupCounts) -> list[tuple[str, int]]:
+    """Return the jobs that ended without a failure, and those that failed."""
+    bad = min(counts.bad, counts.total - counts.remaining)
+    return [("ended", counts.total - counts.remaining - bad), ("failed", bad)]
+
+
 @pages.get("/flows", role=Role.VIEWER)
 async def flows(request: PageRequest) -> Response:
     """List flows with their progress."""
@@ -107,7 +123,9 @@ def _list(request: PageRequest) -> dict[str, Any]:
             after=query.get("before") or None,
             archived=archived,
         )
-    lines = [FlowLine(run, counts := run.counts(), _fraction(counts)) for run in found[:SHOWN]]
+    lines = [
+        FlowLine(run, counts := run.counts(), _fraction(counts), _parts(counts)) for run in found[:SHOWN]
+    ]
     return {
         "lines": lines,
         "chosen": status,
@@ -131,7 +149,9 @@ def _list_batches(request: PageRequest) -> dict[str, Any]:
         found = Batches(request.service.client).list(
             limit=SHOWN + 1, after=request.query.get("before") or None, archived=archived
         )
-    lines = [BatchLine(run, counts := run.counts(), _fraction(counts)) for run in found[:SHOWN]]
+    lines = [
+        BatchLine(run, counts := run.counts(), _fraction(counts), _parts(counts)) for run in found[:SHOWN]
+    ]
     return {
         "lines": lines,
         "archived": archived,
@@ -159,6 +179,9 @@ def _look(request: PageRequest) -> dict[str, Any]:
     names = {node.id: node for node in graph.nodes}
     longest = max((names[id] for id in path.ids), key=lambda node: node.seconds or 0, default=None)
     boxes, strokes, size = _picture(request, graph, set(path.ids))
+    by_status = Counter(node.status for node in nodes)
+    chosen = request.query.get("status")
+    listed = _listed(nodes, chosen if chosen in by_status else None)
     return {
         "run": run,
         "graph": graph,
@@ -174,14 +197,27 @@ def _look(request: PageRequest) -> dict[str, Any]:
         "longest": longest,
         **_timeline(request, rows),
         "begun": sum(node.job.row.started_at is not None or has_paused(node.job.row) for node in nodes),
-        "nodes": nodes[:ROWS],
-        "more": max(len(nodes) - ROWS, 0),
+        "nodes": listed[:ROWS],
+        "more": max(len(listed) - ROWS, 0),
+        "bad": _BAD,
+        "total": len(nodes),
+        "chosen": chosen if chosen in by_status else None,
+        "by_status": [(status, by_status[status]) for status in _ORDER if by_status[status]],
         "skippable": sorted({node.name for node in nodes if node.status in (*_BAD, "waiting", "pending")})[
             :100
         ],
         "has_failed": any(node.status in _BAD for node in nodes),
         "archived": run.is_archived,
     }
+
+
+def _listed(nodes: list[FlowNode], status: str | None) -> list[FlowNode]:
+    """Return the nodes with a status; without one, those of a large flow that need attention come first."""
+    if status is not None:
+        return [node for node in nodes if node.status == status]
+    if len(nodes) <= SCREEN:
+        return nodes
+    return sorted(nodes, key=lambda node: _URGENT.get(node.status, len(_URGENT)))
 
 
 def _picture(

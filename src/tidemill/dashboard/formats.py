@@ -6,10 +6,13 @@ The templates escape the results, except those that are ``Markup``.
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from markupsafe import Markup
+
+from tidemill.domain.large_values import size_words
 
 NONE = "–"
 
@@ -199,6 +202,15 @@ def shorten(text: str | None, most: int = 120) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
+def without_module(reason: str) -> str:
+    """Return a reason with the class of its error without the module.
+
+    >>> without_module("shop.errors.CardRefused: expired")
+    'CardRefused: expired'
+    """
+    return _MODULE.sub("", reason)
+
+
 def words(name: Any) -> str:
     """Replace the underscores of an identifier by spaces.
 
@@ -208,9 +220,12 @@ def words(name: Any) -> str:
     return str(getattr(name, "value", name)).replace("_", " ")
 
 
+_MODULE = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*(?::|$))")
+
 FILTERS: dict[str, Any] = {
     "number": number,
     "short_number": short_number,
+    "size": size_words,
     "span": span,
     "percent": percent,
     "whole_percent": whole_percent,
@@ -223,5 +238,6 @@ FILTERS: dict[str, Any] = {
     "as_json": as_json,
     "on_one_line": on_one_line,
     "shorten": shorten,
+    "without_module": without_module,
     "words": words,
 }

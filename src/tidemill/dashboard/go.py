@@ -13,10 +13,13 @@ from tidemill.errors import BadSettings, JobNotFound
 
 pages = PageRoutes()
 
+MOST_SCHEDULES = 500
+"""Maximum number of schedules in the palette."""
+
 
 @pages.get("/go", role=Role.VIEWER)
 async def go(request: PageRequest) -> Response:
-    """Return the tasks and queues that the user may see, or redirect to the job with this id."""
+    """Return the tasks, queues and schedules that the user may see, or redirect to the job with this id."""
     text = request.query.get("id")
     if text is not None:
         try:
@@ -37,6 +40,14 @@ async def go(request: PageRequest) -> Response:
             for name in queues
             if request.permits("queues.read", queue=name)
         ),
+    ]
+    if request.identity.role.allows(Role.ADMIN):
+        names.append(["New schedule", "page", request.url("/schedules/new")])
+    schedules = await request.read(request.inspection.schedules, tenant=request.tenant)
+    names += [
+        [row.key, "schedule", request.url(f"/schedules/{row.id}")]
+        for row in schedules[:MOST_SCHEDULES]
+        if request.permits("schedules.read", row.task, None, row.key)
     ]
     # A browser that took the answer for a page must not find a tag in it.
     return Response(json.dumps(names).replace("<", "\\u003c"), media_type="application/json")

@@ -1,4 +1,4 @@
-"""Creation and revocation of API keys.
+"""List, creation and revocation of API keys.
 
 The secret of a new key is shown once.
 """
@@ -6,20 +6,77 @@ The secret of a new key is shown once.
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import NamedTuple
 
 from starlette.responses import Response
 
+from tidemill.client.documents import key_state
 from tidemill.dashboard.confirmation import ask
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
-from tidemill.dashboard.settings import EXPIRIES, KeyRow, known_keys, show
-from tidemill.domain.access import Role
+from tidemill.domain.access import Key, Role
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.errors import KeyNotFound, UsageError
 from tidemill.web.guard import TOKEN_IDENTITY
 from tidemill.web.problems import Problem
 
 pages = PageRoutes()
+
+EXPIRIES = {
+    "": "never",
+    "1": "in a day",
+    "7": "in a week",
+    "30": "in 30 days",
+    "90": "in 90 days",
+    "365": "in a year",
+}
+"""Lifetimes of a new key in days, with their labels."""
+
+
+class KeyRow(NamedTuple):
+    """A key and its state: active, expired or revoked."""
+
+    key: Key
+    state: str
+
+
+@pages.get("/settings/keys", role=Role.SUPER_ADMIN)
+async def keys(request: PageRequest) -> Response:
+    """Show the keys, with a form that creates one."""
+    return await _show(request)
+
+
+async def _show(
+    request: PageRequest, status: int = 200, *, typed: dict[str, str] | None = None, wrong: str | None = None
+) -> Response:
+    """Render the page, optionally with invalid form input and its error message."""
+    rows = await request.read(known_keys, request)
+    empty = {
+        "name": "",
+        "role": "viewer",
+        "tenant": request.query.get("tenant") or "",
+        "days": "",
+        "grants": "",
+    }
+    return request.render(
+        "keys.html",
+        status,
+        keys=rows,
+        key_typed=typed or empty,
+        key_wrong=wrong,
+        roles=[role.value for role in Role],
+        expiries=EXPIRIES,
+    )
+
+
+def known_keys(request: PageRequest) -> list[KeyRow]:
+    """Return the visible keys, active ones first."""
+    rows = [
+        KeyRow(key, key_state(key, request.now()))
+        for key in request.app.keys.list()
+        if request.tenant in (ALL_TENANTS, key.tenant)
+    ]
+    return sorted(rows, key=lambda row: row.state != "active")
 
 
 @pages.post("/settings/keys", role=Role.SUPER_ADMIN)
@@ -41,9 +98,9 @@ async def create(request: PageRequest) -> Response:
             ),
         )
     except UsageError as error:
-        return await show(request, 422, key_typed=typed, key_wrong=error.message)
+        return await _show(request, 422, typed=typed, wrong=error.message)
     except Problem as problem:
-        return await show(request, problem.status, key_typed=typed, key_wrong=problem.detail)
+        return await _show(request, problem.status, typed=typed, wrong=problem.detail)
     ends_token = request.identity is TOKEN_IDENTITY
     return request.render("key_made.html", key=made.key, secret=made.secret, ends_token=ends_token)
 
@@ -63,7 +120,7 @@ async def ask_revoke(request: PageRequest) -> Response:
         action="/settings/keys/revoke",
         fields={"id": key.id},
         button="Revoke it",
-        back="/settings",
+        back="/settings/keys",
     )
 
 
@@ -72,7 +129,7 @@ async def revoke(request: PageRequest) -> Response:
     """Revoke a key."""
     row = await _known(request, request.form.get("id"))
     await request.act(request.app.keys.revoke, row.key.id)
-    return request.back("/settings", f"Key {row.key.name} is revoked.")
+    return request.back("/settings/keys", f"Key {row.key.name} is revoked.")
 
 
 async def _known(request: PageRequest, id: str | None) -> KeyRow:

@@ -36,6 +36,7 @@ class SchedulePreview(NamedTuple):
     coming: Sequence[UpcomingFire] = ()
     changes: Sequence[ClockChange] = ()
     problems: Sequence[str] = ()
+    hints: Sequence[str] = ()  #: what to write into fields that are still empty
 
 
 NO_PREVIEW = SchedulePreview()
@@ -52,7 +53,10 @@ async def show_preview(request: PageRequest) -> Response:
 def _of_query(request: PageRequest) -> SchedulePreview:
     rules, errors = schedule_form.read_rules(request.query)
     trigger = rules.get("trigger")
-    problems = [words for field, words in errors.items() if not field.startswith(("args", "arg."))]
+    wrong = {field: words for field, words in errors.items() if not field.startswith(("args", "arg."))}
+    problems = list(wrong.values())
+    if wrong and not any(request.query.all(field) for field in wrong):
+        return SchedulePreview(hints=problems)  # nothing is wrong yet: these fields are still empty
     if trigger is None or problems:
         return SchedulePreview(problems=problems or ["choose when it fires"])
     timezone = rules["timezone"]

@@ -1,4 +1,4 @@
-"""Settings page: installation, alert thresholds, runtime settings and keys."""
+"""Settings page: installation, alert thresholds and runtime settings."""
 
 from __future__ import annotations
 
@@ -14,30 +14,19 @@ from urllib.parse import unquote, urlsplit
 from starlette.responses import Response
 
 from tidemill.client.control import KNOWN_SETTINGS, shown_value
-from tidemill.client.documents import key_state
 from tidemill.client.stats.loads import is_living
 from tidemill.dashboard.confirmation import ask
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
-from tidemill.domain.access import Key, Role
+from tidemill.domain.access import Role
 from tidemill.domain.alerts import PREFIX, Thresholds, read_thresholds
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.masks import HIDDEN
 from tidemill.domain.records import Setting
-from tidemill.errors import ArchiveRunning, TidemillError, UsageError
+from tidemill.errors import TidemillError, UsageError
 from tidemill.web.problems import Problem
 
 pages = PageRoutes()
-
-EXPIRIES = {
-    "": "never",
-    "1": "in a day",
-    "7": "in a week",
-    "30": "in 30 days",
-    "90": "in 90 days",
-    "365": "in a year",
-}
-"""Lifetimes of a new key in days, with their labels."""
 
 _ALERTS = {
     "failure_rate": "share of ended jobs that failed",
@@ -64,10 +53,6 @@ _KEPT = {
 }
 
 
-RUN_BUDGET = 10.0
-"""Seconds for an archive run that someone waits for."""
-
-
 class ThresholdRow(NamedTuple):
     """An alert threshold with its current and default value."""
 
@@ -84,16 +69,9 @@ class SettingRow(NamedTuple):
     value: object
 
 
-class KeyRow(NamedTuple):
-    """A key and its state: active, expired or revoked."""
-
-    key: Key
-    state: str
-
-
 @pages.get("/settings", role=Role.VIEWER)
 async def settings(request: PageRequest) -> Response:
-    """Show the installation, and to super admins also settings and keys."""
+    """Show the installation, and to super admins also settings."""
     return await show(request)
 
 
@@ -111,18 +89,6 @@ async def set_setting(request: PageRequest) -> Response:
     except UsageError as error:
         return await show(request, 422, typed=typed, wrong=error.message)
     return request.back("/settings", f"{typed['key']} is set; workers apply it within seconds.")
-
-
-@pages.post("/settings/archive", role=Role.ADMIN, everywhere=True)
-async def run_archive(request: PageRequest) -> Response:
-    """Archive due jobs now, for a few seconds at most."""
-    try:
-        done = await request.act(request.app.archive.run, budget=RUN_BUDGET)
-    except ArchiveRunning as error:
-        return request.back("/settings", f"{error.message}.", good=False)
-    jobs = "1 job was" if done.archived == 1 else f"{done.archived:,} jobs were"
-    more = "; more jobs are due, run it again" if done.more else ""
-    return request.back("/settings", f"{jobs} archived{more}.", good=not done.failed)
 
 
 @pages.get("/settings/unset", role=Role.SUPER_ADMIN, everywhere=True)
@@ -158,8 +124,6 @@ async def show(
     *,
     typed: dict[str, str] | None = None,
     wrong: str | None = None,
-    key_typed: dict[str, str] | None = None,
-    key_wrong: str | None = None,
 ) -> Response:
     """Render the page, optionally with invalid form input and its error message."""
     values = await request.read(_look, request)
@@ -179,17 +143,6 @@ async def show(
         status,
         typed=typed,
         wrong=wrong,
-        key_typed=key_typed
-        or {
-            "name": "",
-            "role": "viewer",
-            "tenant": request.query.get("tenant") or "",
-            "days": "",
-            "grants": "",
-        },
-        key_wrong=key_wrong,
-        roles=[role.value for role in Role],
-        expiries=EXPIRIES,
         known_settings=KNOWN_SETTINGS,
         **values,
     )
@@ -200,24 +153,12 @@ def _look(request: PageRequest) -> dict[str, Any]:
     rules = request.identity.role.allows(Role.SUPER_ADMIN)
     stored = request.app.control.settings() if whole else []
     return {
-        "retention": request.app.archive.status() if whole else None,
         "facts": _environment(request) if whole else _versions(),
         "thresholds": _thresholds(stored) if whole else None,
         "settings": [SettingRow(setting, shown_value(setting)) for setting in stored]
         if whole and rules
         else None,
-        "keys": known_keys(request) if rules else None,
     }
-
-
-def known_keys(request: PageRequest) -> list[KeyRow]:
-    """Return the visible keys, active ones first."""
-    rows = [
-        KeyRow(key, key_state(key, request.now()))
-        for key in request.app.keys.list()
-        if request.tenant in (ALL_TENANTS, key.tenant)
-    ]
-    return sorted(rows, key=lambda row: row.state != "active")
 
 
 def _thresholds(stored: Sequence[Setting]) -> list[ThresholdRow]:

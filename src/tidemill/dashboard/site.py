@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from tidemill.dashboard import (
     alerts,
+    archive,
     audit,
     enqueue,
     errors,
@@ -72,7 +73,7 @@ MODULES = (
     sign_in, single_sign_on, overview, live, go,
     jobs, jobs_bulk, jobs_undo, jobs_view, job_copy, job_actions, job, errors, flows, logs,
     schedule_preview, schedule_editor, schedules, task_actions, tasks, enqueue, queue_actions, queues,
-    workers, tenants, alerts, audit, sessions, settings_pages, keys,
+    workers, tenants, alerts, archive, audit, sessions, settings_pages, keys,
 )  # fmt: skip
 """The page modules. Modules with literal paths precede those with a placeholder in the same place."""
 

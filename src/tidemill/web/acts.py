@@ -208,9 +208,11 @@ GET    /audit                            audit.read
 GET    /audit/verify                     audit.verify
 GET    /settings                         installation.read
 POST   /settings/set                     config.change
-POST   /settings/archive                 archive.purge
+GET    /archive                          archive.status
+POST   /archive/run                      archive.purge
 GET    /settings/unset                   config.change
 POST   /settings/unset                   config.change
+GET    /settings/keys                    keys.read
 POST   /settings/keys                    keys.change
 GET    /settings/keys/revoke             keys.change
 POST   /settings/keys/revoke             keys.change

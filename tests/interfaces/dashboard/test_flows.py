@@ -202,6 +202,36 @@ def test_batches_are_listed_with_their_progress(shop: House, tasks: Tasks) -> No
     assert "There are no batches." in shop.person("viewer", "other").open("/batches")
 
 
+def rows_of(page: str) -> list[str]:
+    """The names of the nodes in the table."""
+    table = page.split('id="nodes"')[1]
+    return re.findall(r'<td data-label="Node"><a [^>]*>([^<]*)</a>', table)
+
+
+def test_nodes_are_counted_and_filtered_by_status(shop: House, tasks: Tasks) -> None:
+    run = tasks.start()
+    shop.drain()
+    person = shop.person("viewer")
+    page = person.open(f"/flows/{run.id}")
+    # A small flow is listed in its own order.
+    assert rows_of(page) == ["first", "rows [0]", "rows [1]", "rows [2]", "broken", "last"]
+    assert 'aria-label="Jobs: 4 completed, 1 failed, 1 skipped"' in page
+    assert "PermanentError: below zero" in page
+    assert "tidemill.errors.PermanentError" not in page.split('id="nodes"')[1]
+    assert rows_of(person.open(f"/flows/{run.id}?status=failed")) == ["broken"]
+    assert len(rows_of(person.open(f"/flows/{run.id}?status=nonsense"))) == 6
+
+
+def test_failed_nodes_of_a_large_flow_come_first(shop: House, tasks: Tasks) -> None:
+    flow = tasks.app.flow("import")
+    flow.map(tasks.part, number=each([*range(260), -1])).named("rows")
+    run = flow.start()
+    shop.drain()
+    names = rows_of(shop.person("viewer").open(f"/flows/{run.id}"))
+    assert len(names) == 200
+    assert names[:2] == ["rows [260]", "rows [0]"]
+
+
 @pytest.mark.parametrize("form", ["wide", "long"])
 def test_the_page_of_a_large_flow_is_small_and_quick(shop: House, tasks: Tasks, form: str) -> None:
     flow = tasks.app.flow("large")

@@ -279,7 +279,7 @@ def test_a_schedule_is_run_and_paused_in_the_list_and_the_pause_is_undone(site_w
 def test_a_key_is_revoked_after_a_question_in_a_dialog(site_windows: SiteWindows) -> None:
     site = site_windows.site
     key = site.app.keys.create("deploys", role="viewer").key
-    page = site_windows.window().open("/settings")
+    page = site_windows.window().open("/settings/keys")
     page.get_by_role("link", name="Revoke deploys").click()
     expect(page.locator("#ask[open] h1")).to_contain_text("deploys")
     page.locator("#ask").get_by_role("link", name="Cancel").click()

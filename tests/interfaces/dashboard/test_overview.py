@@ -43,7 +43,7 @@ def test_every_alert_has_a_link(code: str, severity: Severity) -> None:
     found = concern(Alert(code, severity, "something; see tidemill stats", 1, 0, "mail"))
     assert found.text == "Something"
     assert found.link
-    rooms = ("/jobs", "/errors", "/flows", "/queues", "/schedules", "/workers", "/settings")
+    rooms = ("/jobs", "/archive", "/errors", "/flows", "/queues", "/schedules", "/workers", "/settings")
     assert found.path in rooms
 
 

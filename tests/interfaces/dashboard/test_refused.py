@@ -56,5 +56,6 @@ def test_every_path_has_a_page_above_it() -> None:
     assert known.shown_at("/jobs/1/cancel") == "/jobs/1"
     assert known.shown_at("/tasks/-/pause") == "/tasks"
     assert known.shown_at("/tasks/shop/send") == "/tasks/shop/send"
-    assert known.shown_at("/settings/keys") == "/settings"
+    assert known.shown_at("/settings/set") == "/settings"
+    assert known.shown_at("/archive/run") == "/archive"
     assert known.shown_at("/theme") == known.shown_at("/") == "/"

@@ -179,6 +179,8 @@ def test_the_preview_of_the_script_needs_only_the_rule(shop: House) -> None:
     assert "Sun 2027-03-28 03:00:00 +0200" in page
     assert "for 02:30, which does not exist on this day" in page
     assert "minute" in person.open("/schedules/preview?kind=cron&expression=61+*+*+*+*")
-    assert "write a time such as 06:00" in person.open("/schedules/preview?kind=daily")
+    untouched = person.open("/schedules/preview?kind=daily")
+    assert "The next fires appear here: write a time such as 06:00" in untouched
+    assert 'class="missing"' not in untouched
     assert "After orders completed" in person.open("/schedules/preview?kind=after&after_definitions=orders")
     assert shop.person("operator", "acme").ask("GET", "/schedules/preview").status_code == 403

@@ -27,9 +27,11 @@ def test_viewers_see_the_installation_and_neither_settings_nor_keys(shop: House)
 def test_a_key_of_one_tenant_sees_its_keys_and_no_store_wide_settings(shop: House) -> None:
     shop.key("viewer", "other")
     shop.app.control.set("colour", "mauve")
-    page = words(shop.person("super_admin", "acme").open("/settings").partition("<main")[2])
-    assert "super_admin of acme" in page
-    assert "viewer of other" not in page
+    person = shop.person("super_admin", "acme")
+    keys = words(person.open("/settings/keys").partition("<main")[2])
+    assert "super_admin of acme" in keys
+    assert "viewer of other" not in keys
+    page = words(person.open("/settings").partition("<main")[2])
     assert "mauve" not in page
     assert "alerts.queue_depth" not in page
     assert "Store" not in page
@@ -112,7 +114,7 @@ def test_a_key_is_created_and_its_secret_shown_once(shop: House) -> None:
     assert (identity.role, identity.tenant) == ("operator", "acme")
     (key,) = [each for each in shop.app.keys.list() if each.name == "deploy"]
     assert key.expires_at is not None
-    assert found[0] not in person.open("/settings")
+    assert found[0] not in person.open("/settings/keys")
     browser = Browser(shop.site_app)
     try:
         assert browser.request("POST", "/sign-in", data={"key": found[0]}).status_code == 303
@@ -160,7 +162,7 @@ def test_an_invalid_key_is_shown_again_with_its_input(shop: House) -> None:
 def test_a_key_is_revoked_after_confirmation(shop: House) -> None:
     person = shop.person("super_admin")
     made = shop.app.keys.create("old", role="admin", tenant="acme")
-    page = person.open("/settings")
+    page = person.open("/settings/keys")
     assert f"/settings/keys/revoke?id={made.key.id}" in page
     assert "admin, tenant acme" in person.open(f"/settings/keys/revoke?id={made.key.id}")
     after = person.send(f"/settings/keys/revoke?id={made.key.id}", "/settings/keys/revoke")
@@ -176,19 +178,6 @@ def test_a_key_of_another_tenant_is_not_found(shop: House) -> None:
     person.open(f"/settings/keys/revoke?id={made.key.id}", 404)
     assert person.post("/settings/keys/revoke", id=made.key.id).status_code == 404
     assert shop.app.keys.identify(made.secret) is not None
-
-
-def test_retention_is_shown_and_can_be_run_by_administrators(shop: House) -> None:
-    viewed = shop.person("viewer").open("/settings")
-    assert "on, every 1 h" in words(viewed)
-    assert "Run now" not in viewed
-    assert "completed default" in words(viewed)
-    admin = shop.person("admin")
-    after = words(admin.send("/settings", "/settings/archive"))
-    assert "0 jobs were archived." in after
-    assert "Latest runs" in after
-    assert shop.app.archive.status().last is not None
-    assert "Retention" not in words(shop.person("admin", "acme").open("/settings").partition("<main")[2])
 
 
 def test_a_threshold_is_also_shown_as_a_duration_or_a_percentage(shop: House) -> None:

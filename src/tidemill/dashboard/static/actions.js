@@ -168,6 +168,18 @@ for (const field of $$("[data-complete]")) complete(field);
 
 const palette = {
   names: null,
+  acts() {
+    return $$("main .title :is(button, a.button, summary.button), #acts :is(button, a.button, summary)")
+      .filter((act) => !act.disabled && act.textContent.trim() && !act.closest("details > form") && act.getClientRects().length);
+  },
+  choose(item) {
+    const target = item.dataset.value;
+    if (!target.startsWith("act:")) { location.href = target; return; }
+    const act = this.acts()[Number(target.slice(4))];
+    $("#palette").close();
+    act?.focus();
+    act?.click();
+  },
   async open() {
     const dialog = $("#palette");
     if (!dialog || dialog.open || !$(".head")) return;
@@ -185,8 +197,10 @@ const palette = {
   suggest() {
     const typed = this.field.value.trim();
     const words = typed.toLowerCase().split(/\s+/);
+    // The actions of this page, by their position: a button may be replaced while the palette is open.
+    const acts = this.acts().map((act, number) => [act.textContent.replace(/\s+/g, " ").trim(), "action", `act:${number}`]);
     const pages = $$(".rooms a").map((link) => [link.textContent, "page", link.href]);
-    const all = [...pages, ...(this.names ?? [])];
+    const all = [...pages, ...acts, ...(this.names ?? [])];
     const fits = all.filter(([name, kind]) => words.every((word) => `${name} ${kind}`.toLowerCase().includes(word))).slice(0, 30);
     if (/^[0-9a-f-]{6,36}$/i.test(typed)) fits.unshift([typed, "job id", `${this.field.dataset.source}?id=${encodeURIComponent(typed)}`]);
     else if (typed) fits.push([typed, "search jobs", `${$("a[data-go=j]").href.split("?")[0]}?q=${encodeURIComponent(typed)}`]);
@@ -196,7 +210,7 @@ const palette = {
 };
 palette.field = $("#palette input");
 if (palette.field) {
-  palette.choices = new Choices(palette.field, $("#palette-list"), (item) => { location.href = item.dataset.value; });
+  palette.choices = new Choices(palette.field, $("#palette-list"), (item) => palette.choose(item));
   palette.field.addEventListener("input", () => palette.suggest());
   palette.field.addEventListener("keydown", (event) => {
     if (palette.choices.key(event)) return;

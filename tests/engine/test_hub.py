@@ -154,6 +154,10 @@ def test_a_key_of_one_tenant_gets_and_writes_only_its_jobs(store: MemoryStore, w
             far.finish([Finish(claim, COMPLETED, then=(theirs._replace(id=new_id()),))])
         with pytest.raises(StoreUnavailable, match="for the tenant acme only"):
             far.job_starts([theirs.id])
+        # The names of limits may contain values of other tenants.
+        with pytest.raises(StoreUnavailable, match="by their names only"):
+            far.uses({})
+        assert [use.name for use in far.uses({}, ["mail"])] == ["mail"]
         assert far.enqueue([mine._replace(id=new_id())])[0].created
         assert far.finish([Finish(claim, COMPLETED)]) == frozenset()
 

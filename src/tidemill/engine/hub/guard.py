@@ -112,6 +112,8 @@ class HandGuard:
                 self._check_known(tenant, args["ids"], self._store.flow)
             case "put_blob" | "blob_parts":
                 self._check_known(tenant, [args["key"].job_id], self._store.get)
+        if verb == "uses" and args.get("names") is None:
+            raise HubRefusal("a key of one tenant reads the use of limits by their names only")
         if verb in _CLAIMS:
             tenants = [*tenants, *(lane.tenant for lane in args["request"].lanes)]
         if any(other != tenant for other in tenants):

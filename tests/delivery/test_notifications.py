@@ -284,7 +284,9 @@ def test_a_service_of_apprise_is_called_only_at_an_allowed_address(
 def test_a_receiver_that_accepts_and_is_silent_is_asked_again(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outgoing_http.send, "__kwdefaults__", {"allowed": (), "timeout": 0.05, "longest": 10.0})
+    monkeypatch.setattr(
+        outgoing_http.send, "__kwdefaults__", {"allowed": (), "timeout": 0.05, "longest": 10.0}
+    )
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/#{SECRET}"
         app = notify_app(clock, notify={"hook": url}, notifications=[NotificationRule("hook", on="failed")])

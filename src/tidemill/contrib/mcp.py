@@ -173,6 +173,7 @@ class _Tools:
     def allowed(self, name: str) -> Callable[..., Awaitable[Any]]:
         """Return a tool that first checks the act which the key must allow."""
         tool: Callable[..., Awaitable[Any]] = getattr(self, name)
+
         @functools.wraps(tool)
         async def checked(*args: Any, **kwargs: Any) -> Any:
             # Without a key, the caller has the store itself.

@@ -166,7 +166,9 @@ def _may_read(caller: Caller, row: JobRow) -> bool:
 def _check_enqueued(caller: Caller, jobs: Iterable[NewJob]) -> None:
     for job in jobs:
         # The callback of a flow is a request to an address that was checked.
-        if not (caller.may_run(job.task) or caller.may("jobs.run", job.task, job.queue) or job.task == CALLBACK):
+        if not (
+            caller.may_run(job.task) or caller.may("jobs.run", job.task, job.queue) or job.task == CALLBACK
+        ):
             raise UsageError(
                 f"the key of this hand may not enqueue {job.task}; "
                 f"create one with the grant: jobs.run task={job.task}"

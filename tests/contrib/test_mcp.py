@@ -140,7 +140,23 @@ def test_a_key_of_one_tenant_sees_only_its_jobs_and_pauses_nothing(app: App) -> 
         theirs = app.enqueue("send", to="bob")
     assert [item["id"] for item in call(server, "list_jobs")] == [str(theirs.id)]
     assert "job_not_found" in call(server, "job", id=str(own.id))
-    assert "pauses concern all tenants" in call(server, "pause", kind="queue", name="default")
+    for tool in ("pause", "resume"):
+        assert "requires a key of all tenants" in call(server, tool, kind="queue", name="default")
+
+
+def test_a_key_of_one_tenant_sees_no_alerts_of_the_installation(app: App) -> None:
+    """As in the HTTP API: alerts name workers, leaders and queues of all tenants."""
+    key: Any = app.keys.create("acme", role="viewer", tenant="acme")
+    assert "metrics.read is refused" in call(create_server(app, key=key.secret), "alerts")
+
+
+@pytest.mark.parametrize("kind", ["tenant", "all", "global"])
+def test_an_operator_pauses_only_queues_and_tasks(app: App, kind: str) -> None:
+    key: Any = app.keys.create("assistant", role="operator")
+    server = create_server(app, key=key.secret, act=True)
+    assert "give queue or task" in call(server, "pause", kind=kind, name="default")
+    assert "give queue or task" in call(server, "resume", kind=kind, name="default")
+    assert app.control.pauses() == []
 
 
 def test_the_command_serves_standard_input_and_output(

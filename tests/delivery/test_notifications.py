@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import functools
 import importlib
 import json
 import logging
 import socket
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
@@ -21,6 +24,7 @@ from tests.engine.worker_kit import until
 
 from tidemill import App, Breaker, Context, Fixed, ManualClock, NotificationRule, PermanentError
 from tidemill.delivery import outgoing_http
+from tidemill.domain.outgoing_addresses import read_networks
 from tidemill.errors import BadSchedule, BadSettings
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of 24 bytes 123").decode()
@@ -280,7 +284,9 @@ def test_a_service_of_apprise_is_called_only_at_an_allowed_address(
 def test_a_receiver_that_accepts_and_is_silent_is_asked_again(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outgoing_http.send, "__kwdefaults__", {"allowed": (), "timeout": 0.05})
+    monkeypatch.setattr(
+        outgoing_http.send, "__kwdefaults__", {"allowed": (), "timeout": 0.05, "longest": 10.0}
+    )
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/#{SECRET}"
         app = notify_app(clock, notify={"hook": url}, notifications=[NotificationRule("hook", on="failed")])
@@ -290,6 +296,35 @@ def test_a_receiver_that_accepts_and_is_silent_is_asked_again(
         app.close()
     assert (waiting.status, waiting.attempts) == ("scheduled", 1)
     assert "timed out" in (waiting.error or "")
+
+
+@pytest.mark.parametrize("begin", ["", "HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n"])
+def test_a_receiver_that_sends_a_byte_now_and_then_holds_no_thread(begin: str) -> None:
+    gone = threading.Event()
+
+    def trickle(server: socket.socket) -> None:
+        peer, _ = server.accept()
+        with peer, contextlib.suppress(OSError):
+            peer.sendall(begin.encode())
+            while not gone.wait(0.02):
+                peer.sendall(b"x")
+
+    with socket.create_server(("127.0.0.1", 0)) as slow:
+        receiver = threading.Thread(target=trickle, args=[slow])
+        receiver.start()
+        url = f"http://127.0.0.1:{slow.getsockname()[1]}/"
+        call = functools.partial(
+            outgoing_http.send, "POST", url, allowed=read_networks(["127.0.0.0/8"]), longest=0.3
+        )
+        try:
+            if begin:
+                assert call().status == 200
+            else:
+                with pytest.raises(OSError, match=r"."):
+                    call()
+        finally:
+            gone.set()
+            receiver.join()
 
 
 def test_the_notifications_of_a_definition_are_sent(clock: ManualClock, mail: tuple[str, MailBox]) -> None:

@@ -25,6 +25,11 @@ _WITHOUT_UNIFIED = """#!/bin/sh
 exec unshare --mount sh -c 'umount /sys/fs/cgroup/unified 2>/dev/null; exec podman "$@"' podman "$@"
 """
 
+# runc accepts such a machine.
+_WITH_RUNC = """#!/bin/sh
+exec podman --runtime=runc "$@"
+"""
+
 # A machine may not let root raise these above its own.
 _MODEST = ("--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096")
 
@@ -94,13 +99,16 @@ class RealRuntime:
 def real_runtime(folder: Path) -> Iterator[RealRuntime]:
     """The podman of this machine. Raise ``ServiceMissing`` if it cannot run containers."""
     if shutil.which("podman") is None:
-        raise ServiceMissing("podman is not installed (Debian: apt install podman crun)")
-    wrapper = folder / "podman"
-    wrapper.write_text(_WITHOUT_UNIFIED)
-    wrapper.chmod(0o755)
+        raise ServiceMissing("podman is not installed (Debian: apt install podman crun runc)")
+    commands = ["podman"]
+    for name, text in (("podman-runc", _WITH_RUNC), ("podman", _WITHOUT_UNIFIED)):
+        wrapper = folder / name
+        wrapper.write_text(text)
+        wrapper.chmod(0o755)
+        commands.append(str(wrapper))
     problems = []
     for has_limits in (True, False):
-        for command in ("podman", str(wrapper)):
+        for command in commands:
             runtime = RealRuntime(command, has_limits=has_limits)
             try:
                 problem = containers.container_problem(runtime.container())

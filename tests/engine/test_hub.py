@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -18,8 +18,9 @@ from tidemill.domain.cluster import Worker
 from tidemill.domain.deals import DealRequest
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.graph import Additions
 from tidemill.domain.job import Claim, Finish, NewJob
-from tidemill.domain.lanes import ClaimRequest
+from tidemill.domain.lanes import ClaimRequest, Lane
 from tidemill.domain.states import JobState
 from tidemill.engine.hub.server import Hub
 from tidemill.errors import (
@@ -153,6 +154,10 @@ def test_a_key_of_one_tenant_gets_and_writes_only_its_jobs(store: MemoryStore, w
             far.finish([Finish(claim, COMPLETED, then=(theirs._replace(id=new_id()),))])
         with pytest.raises(StoreUnavailable, match="for the tenant acme only"):
             far.job_starts([theirs.id])
+        # The names of limits may contain values of other tenants.
+        with pytest.raises(StoreUnavailable, match="by their names only"):
+            far.uses({})
+        assert [use.name for use in far.uses({}, ["mail"])] == ["mail"]
         assert far.enqueue([mine._replace(id=new_id())])[0].created
         assert far.finish([Finish(claim, COMPLETED)]) == frozenset()
 
@@ -164,6 +169,56 @@ def test_a_grant_of_tasks_restricts_what_is_dealt(store: MemoryStore, wire: str)
         me = worker_of(far)
         request = ClaimRequest(me.id, [ANY_LANE], 9, ["mail.send", "report.daily"])
         assert [claim.id for claim in far.claim(request)] == [wanted.id]
+
+
+@pytest.mark.parametrize("verb", ["claim", "step"])
+def test_a_hand_cannot_claim_from_lanes_of_its_choice(store: MemoryStore, wire: str, verb: str) -> None:
+    """It could otherwise pass over its grants, the limits and the pauses."""
+    store.enqueue([NewJob(new_id(), "mail.send")])
+    with served(store, wire, a_key(store, "jobs.work task=report.*")) as (_, far):
+        request = ClaimRequest(worker_of(far).id, [Lane("default", "default", 0)], 9)
+        with pytest.raises(StoreUnavailable, match="the hub chooses their lanes"):
+            far.claim(request) if verb == "claim" else far.step([], request)
+    assert store.depth(most=9) == 1
+
+
+def test_a_grant_of_tasks_restricts_what_a_hand_reads(store: MemoryStore, wire: str) -> None:
+    own, other = NewJob(new_id(), "report.daily"), NewJob(new_id(), "mail.send", args='{"to":"ada"}')
+    store.enqueue([own, other])
+    with served(store, wire, a_key(store, "jobs.work task=report.*")) as (_, far):
+        assert [row.id for row in far.get([own.id, other.id], tenant=ALL_TENANTS)] == [own.id]
+        reads: list[Callable[[], object]] = [
+            lambda: far.job_starts([own.id, other.id]),
+            lambda: far.checkpoints(other.id, tenant=ALL_TENANTS),
+            lambda: far.executions([other.id], tenant=ALL_TENANTS),
+        ]
+        for read in reads:
+            with pytest.raises(StoreUnavailable, match=r"includes jobs of the task mail\.send"):
+                read()
+        assert set(far.job_starts([own.id]).details) == {own.id}
+    with served(store, wire, a_key(store, "jobs.work task=report.*", "jobs.*")) as (_, far):
+        assert len(far.get([own.id, other.id], tenant=ALL_TENANTS)) == 2
+        assert set(far.job_starts([own.id, other.id]).details) == {own.id, other.id}
+
+
+def test_a_grant_of_tasks_restricts_what_a_hand_enqueues(store: MemoryStore, wire: str) -> None:
+    store.enqueue([NewJob(new_id(), "report.daily")])
+    own, other = NewJob(new_id(), "report.part"), NewJob(new_id(), "mail.send")
+    with served(store, wire, a_key(store, "jobs.work task=report.*")) as (_, far):
+        me = worker_of(far)
+        (claim,) = far.claim(ClaimRequest(me.id, [ANY_LANE], 9, ["report.daily"]))
+        writes: list[Callable[[], object]] = [
+            lambda: far.enqueue([own, other]),
+            lambda: far.finish([Finish(claim, COMPLETED, then=(other,))]),
+            lambda: far.finish([Finish(claim, COMPLETED, additions=Additions(jobs=(other,)))]),
+        ]
+        for write in writes:
+            with pytest.raises(UsageError, match=r"may not enqueue mail\.send"):
+                write()
+        assert far.finish([Finish(claim, COMPLETED, then=(own,))]) == frozenset()
+    assert [row.task for row in store.get([own.id, other.id], tenant=ALL_TENANTS)] == ["report.part"]
+    with served(store, wire, a_key(store, "jobs.work task=report.*", "jobs.run task=mail.*")) as (_, far):
+        assert far.enqueue([other])[0].created
 
 
 def test_a_hand_cannot_set_the_time_or_a_long_lease(store: MemoryStore, wire: str) -> None:

@@ -15,7 +15,7 @@ from tidemill import App, Context
 from tidemill.client.access import acting
 from tidemill.clock import ManualClock
 from tidemill.domain.states import JobState
-from tidemill.errors import BadArguments, IllegalTransition
+from tidemill.errors import BadArguments, BadSettings, IllegalTransition
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -311,6 +311,16 @@ def test_a_question_is_answered_once(app: App) -> None:
     assert result(job) == [True, 0]
     with pytest.raises(IllegalTransition, match="asks nothing"):
         app.signals.answer(job, {"granted": False})
+
+
+def test_a_signal_cannot_take_the_key_of_an_answer(app: App) -> None:
+    job = asking(app).enqueue()
+    app.testing().drain()
+    with pytest.raises(BadSettings, match="belong to answers"):
+        app.signals.send(job, "other", key="answer/ask/Decision")
+    app.signals.answer(job, {"granted": True})
+    app.testing().drain()
+    assert result(job) == [True, 0]
 
 
 def test_a_question_without_an_answer_times_out(app: App) -> None:

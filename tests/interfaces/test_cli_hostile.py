@@ -31,6 +31,13 @@ TABLES = [
     ("alerts",),
     ("doctor",),
     ("keys", "status"),
+    ("errors", "list"),
+    ("batches", "list"),
+    ("events", "list"),
+    ("sessions", "list"),
+    ("alerts", "history"),
+    ("archive", "search"),
+    ("stats", "errors"),
 ]
 
 
@@ -45,7 +52,10 @@ def hostile_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
             using = send.using(tags=["a" + HOSTILE], metadata={"note": HOSTILE}, correlation_id=HOSTILE)
             using.enqueue(to=HOSTILE)
             app.bound_task("fail").enqueue(words=HOSTILE)
+            with app.batch("letters", description=HOSTILE):
+                app.bound_task("fail").enqueue(words=HOSTILE)
             app.testing().drain()
+            app.signals.emit("letter", HOSTILE, match=HOSTILE)
             using.enqueue(to=HOSTILE)
             app.definitions.save("letters", send, args={"to": HOSTILE}, name="n" + HOSTILE, owner=HOSTILE)
             app.schedules.add(send, Every("1h"), "hourly", args={"to": HOSTILE})

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,14 @@ import pytest
 from tests.engine.cluster_kit import eventually
 from tests.servers.postgres import TestPostgres
 
+from tidemill import App, Secret
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import NewJob
 from tidemill.errors import StoreBusy, StoreUnavailable, UsageError
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
+from tidemill.tasks.secret_values import KEYS, new_key
 from tidemill.testing.conformance.kit import asks
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -198,6 +200,36 @@ def test_a_deadlock_is_retried(url: str, raw: psycopg.Connection[Any]) -> None:
         deadlocks = "select deadlocks from pg_stat_database where datname = current_database()"
         wait_until(lambda: bool(one(watcher, deadlocks)))
     store.close()
+
+
+def test_a_deadlock_of_a_rotation_is_retried(
+    url: str, raw: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = new_key("k1"), new_key("k2")
+    monkeypatch.setenv(KEYS, old)
+    with closing(App(f"{url}?lock_timeout=30")) as app:
+
+        @app.task
+        def pay(card: Secret[str]) -> None: ...
+
+        first, second = sorted(pay.enqueue(card=Secret(f"{number}")).id for number in range(2))
+        monkeypatch.setenv(KEYS, f"{new},{old}")
+        # The other session never aborts, so the rotation does.
+        raw.execute("set deadlock_timeout = '1h'")
+        lock = "select from tidemill.ready where id = %s for update"
+        raw.execute(lock, (second,))
+        with psycopg.connect(url, autocommit=True) as watcher, ThreadPoolExecutor(2) as pool:
+            rotated = pool.submit(app.secrets.rotate)
+            waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+            wait_until(lambda: bool(one(watcher, waits)))
+            crossed = pool.submit(raw.execute, lock, (first,))
+            crossed.result(timeout=PATIENCE)
+            raw.commit()
+            assert rotated.result(timeout=PATIENCE).resealed >= 2
+            deadlocks = "select deadlocks from pg_stat_database where datname = current_database()"
+            wait_until(lambda: bool(one(watcher, deadlocks)))
+        app.testing().drain()
+        assert {app.jobs.get(id).status for id in (first, second)} == {"completed"}
 
 
 def test_a_transaction_with_a_failed_verb_raises_at_its_end(

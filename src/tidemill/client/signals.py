@@ -19,6 +19,7 @@ from tidemill.domain.bounds import LONGEST_KEY, MOST_CHECKPOINT, check_size, che
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.json_schema import schema_problems
 from tidemill.domain.signals import (
+    ANSWER,
     ASKED,
     MOST_UNREAD,
     QUESTION,
@@ -28,6 +29,7 @@ from tidemill.domain.signals import (
     StoredSignal,
     StoredWait,
     check_message_name,
+    check_signal_key,
     event_id,
 )
 from tidemill.domain.steps import PREFIX
@@ -261,7 +263,7 @@ class Signals(TenantApi):
             raise BadArguments(
                 f"the answer to {question.title} does not fit: {'; '.join(problems[:10])}", problems=problems
             )
-        signal = NewSignal(id, row.tenant, question.name, text, f"answer/{question.name}", who())
+        signal = NewSignal(id, row.tenant, question.name, text, f"{ANSWER}{question.name}", who())
         target = self._client.store(place)
         with target.transaction():
             (posted,) = target.post_signals([signal], now=self._pin)
@@ -283,6 +285,7 @@ class Signals(TenantApi):
     ) -> NewSignal:
         check_message_name("signal", name)
         check_text("key", key, LONGEST_KEY)
+        check_signal_key(key)
         text = _encoded("the payload", payload)
         return NewSignal(_job_id(job), self._tenant(tenant), name, text, key, by or who())
 

@@ -20,6 +20,8 @@ from tidemill.client.jobs.handle import Job
 from tidemill.domain.access import Identity, Role
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.masks import masked
+from tidemill.domain.permissions import decide
+from tidemill.domain.records import PauseKind
 from tidemill.errors import TidemillError, UsageError
 
 __all__ = ["READING", "WRITING", "create_server"]
@@ -29,6 +31,25 @@ READING = ("overview", "alerts", "list_jobs", "job", "why", "errors", "logs")
 
 WRITING = ("retry", "cancel", "approve", "pause", "resume", "trigger")
 """Further tools of a server that may act."""
+
+_ACTS = {
+    "overview": "stats.read",
+    "alerts": "metrics.read",
+    "list_jobs": "jobs.read",
+    "job": "jobs.read",
+    "why": "jobs.read",
+    "errors": "stats.read",
+    "logs": "jobs.logs",
+    "retry": "jobs.retry",
+    "cancel": "jobs.cancel",
+    "approve": "jobs.review",
+    "pause": "queues.pause",
+    "resume": "queues.pause",
+    "trigger": "schedules.run",
+}
+"""The act that the key must allow, for each tool."""
+
+_PAUSABLE = (PauseKind.QUEUE.value, PauseKind.TASK.value)
 
 _MOST = 100
 _LINES = 500
@@ -52,11 +73,11 @@ def create_server(app: App, *, key: str | None = None, act: bool = False) -> MCP
         instructions="Background jobs of a Tidemill app. Ask `overview` and `alerts` first, and `why` for one job.",
         version=__version__,
     )
-    for name in READING:
-        server.tool(name=name, annotations=ToolAnnotations(read_only_hint=True))(_safe(getattr(tools, name)))
-    for name in WRITING if act else ():
-        hints = ToolAnnotations(read_only_hint=False, destructive_hint=name == "cancel")
-        server.tool(name=name, annotations=hints)(_safe(getattr(tools, name)))
+    for name in READING + (WRITING if act else ()):
+        is_reading = name in READING
+        destroys = None if is_reading else name == "cancel"
+        hints = ToolAnnotations(read_only_hint=is_reading, destructive_hint=destroys)
+        server.tool(name=name, annotations=hints)(_safe(tools.allowed(name)))
     server.resource("tidemill://job/{id}", mime_type="application/json")(_safe(tools.job))
     return server
 
@@ -83,6 +104,12 @@ def _refuse_restricted(identity: Identity) -> None:
         raise UsageError(
             f"the key {identity.who} has {' and '.join(present)}, which MCP tools do not apply; use a key without them"
         )
+
+
+def _check_kind(kind: str) -> None:
+    """Refuse other kinds of pauses, which need other permissions."""
+    if kind not in _PAUSABLE:
+        raise UsageError(f"the kind is {kind!r}; give {' or '.join(_PAUSABLE)}")
 
 
 def _safe(tool: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -145,6 +172,21 @@ class _Tools:
         job = await self._job(id)
         return [self._plain(log_document(line)) for line in (await job.alogs())[-_LINES:]]
 
+    def allowed(self, name: str) -> Callable[..., Awaitable[Any]]:
+        """Return a tool that first checks the act which the key must allow."""
+        tool: Callable[..., Awaitable[Any]] = getattr(self, name)
+
+        @functools.wraps(tool)
+        async def checked(*args: Any, **kwargs: Any) -> Any:
+            # Without a key, the caller has the store itself.
+            if self.identity.tenant:
+                verdict = decide(self.identity, _ACTS[name], None, self._app.environment)
+                if not verdict.allowed:
+                    raise UsageError(f"{_ACTS[name]} is refused: {verdict.reason}")
+            return await tool(*args, **kwargs)
+
+        return checked
+
     # Changes ---------------------------------------------------------------------------------------------------------
 
     async def retry(self, id: str) -> dict[str, Any]:
@@ -164,12 +206,12 @@ class _Tools:
 
     async def pause(self, kind: str, name: str, reason: str | None = None) -> Any:
         """Pause a queue or a task (kind: queue or task); waiting jobs stay."""
-        self._refuse_one_tenant()
+        _check_kind(kind)
         return self._plain(await self._act(lambda: self._app.control.pause(kind, name, reason=reason)))
 
     async def resume(self, kind: str, name: str) -> bool:
         """Resume a paused queue or task; false if it was not paused."""
-        self._refuse_one_tenant()
+        _check_kind(kind)
         return await self._act(lambda: self._app.control.resume(kind, name)) is not None
 
     async def trigger(self, schedule: str) -> dict[str, Any]:
@@ -188,10 +230,6 @@ class _Tools:
                 return change()
 
         return await asyncio.to_thread(change_as_key)
-
-    def _refuse_one_tenant(self) -> None:
-        if self._tenant != ALL_TENANTS:
-            raise UsageError("pauses concern all tenants; the key belongs to one")
 
     def _document(self, job: Job[Any]) -> dict[str, Any]:
         document: dict[str, Any] = self._plain(job_document(job.row, self._app.clock.now()))

@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from tidemill.dashboard.page_request import PageRequest, safe_next
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.web.problems import Problem
+from tidemill.web.sessions import COLUMNS as CHOSEN
 
 pages = PageRoutes()
 
@@ -30,12 +31,12 @@ MOST_VIEWS = 12
 LONGEST_NAME = 40
 LONGEST_QUERY = 200
 
-_VIEWS, _COLUMNS = "job_views", "job_columns"
+_VIEWS = "job_views"
 
 
 def columns(request: PageRequest) -> list[str]:
     """Return the chosen columns: those of the address, of the browser, or the usual ones."""
-    chosen = request.query.get("columns") or request.site.sessions.preference(request.http, _COLUMNS)
+    chosen = request.query.get("columns") or request.site.sessions.preference(request.http, CHOSEN)
     wanted = {name for name in chosen.split(",") if name in COLUMNS} or set(USUAL)
     return [name for name in COLUMNS if name in wanted]
 
@@ -64,7 +65,7 @@ async def keep(request: PageRequest) -> Response:
     response = RedirectResponse(request.where("") + (safe_next(form.get("next")) or "/jobs"), 303)
     match form.get("do"):
         case "columns":
-            sessions.prefer(response, request.http, _COLUMNS, ",".join(form.all("column")))
+            sessions.prefer(response, request.http, CHOSEN, ",".join(form.all("column")))
         case "save":
             name = (form.get("name") or "View")[:LONGEST_NAME]
             query = form.get("query") or ""

@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from tidemill.clock import Clock
 from tidemill.web.guard import Buckets
+from tidemill.web.sessions import COLUMNS
 
 if TYPE_CHECKING:
     from tidemill.dashboard.page_request import PageRequest
@@ -88,4 +89,6 @@ class RenderCache:
 def _key(request: PageRequest) -> Key:
     url, identity = str(request.http.url), request.identity
     grants = " ".join(map(str, identity.grants))
-    return url, identity.role.value, identity.tenant, grants, str(request.takes_gzip)
+    # The columns are the only choice of a reader that a live page shows; it has no bar with names and views.
+    columns = request.site.sessions.preference(request.http, COLUMNS)
+    return url, identity.role.value, identity.tenant, grants, columns, str(request.takes_gzip)

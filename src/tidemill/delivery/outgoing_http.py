@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import socket
 import ssl
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -13,6 +16,9 @@ from tidemill.domain.outgoing_addresses import Network, OutgoingUrl, read_url, r
 
 TIMEOUT = 10.0
 """Seconds for the connection, and for each read of the answer."""
+
+LONGEST = 30.0
+"""Seconds for a whole request. Otherwise a receiver that sends a byte now and then would hold a thread for days."""
 
 _MOST = 64 * 1024  # bytes of an answer that are read
 
@@ -51,22 +57,45 @@ def send(
     *,
     allowed: Sequence[Network] = (),
     timeout: float = TIMEOUT,
+    longest: float = LONGEST,
 ) -> Answer:
     """Send one request. Raises ``AddressRefused`` for a private address, and ``OSError`` if there is no answer.
 
-    A redirect is returned as it is: following it could lead to a private address.
+    A redirect is returned as it is: following it could lead to a private address. After ``longest`` seconds the connection ends; of
+    an answer that has begun, the body may then be incomplete.
     """
     target = read_url(url)
     connection = _PinnedConnection(target, refuse_private(target.host, resolve(target), allowed), timeout)
     try:
-        connection.request(method, target.target, body, {"User-Agent": "tidemill", **(headers or {})})
-        answer = connection.getresponse()
-        found = {name.lower(): value for name, value in answer.getheaders()}
-        return Answer(answer.status, found, answer.read(_MOST))
+        connection.connect()
+        with _ended_after(longest, connection.sock):
+            connection.request(method, target.target, body, {"User-Agent": "tidemill", **(headers or {})})
+            answer = connection.getresponse()
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return Answer(answer.status, found, answer.read(_MOST))
     except http.client.HTTPException as error:
         raise OSError(f"{target.host} did not answer with HTTP: {error!r}") from error
     finally:
         connection.close()
+
+
+@contextmanager
+def _ended_after(seconds: float, sock: socket.socket) -> Iterator[None]:
+    """End the connection after this time, unless the block has ended."""
+
+    def end() -> None:
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, end)
+    timer.name = "tidemill-outgoing-deadline"
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
 
 
 def resolve(url: OutgoingUrl) -> list[str]:

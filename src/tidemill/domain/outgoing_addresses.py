@@ -20,6 +20,9 @@ Network = IPv4Network | IPv6Network
 _METADATA = frozenset({ip_address("168.63.129.16")})
 _NAT64 = ip_network("64:ff9b::/96")
 _IPV4_COMPATIBLE = ip_network("::/96")
+# Only 2000::/3 is given to the internet. Python knows few of the others, and 64:ff9b:1::/48 leads to IPv4 networks.
+_GLOBAL_UNICAST = ip_network("2000::/3")
+_DOCUMENTATION = ip_network("3fff::/20")
 
 
 class OutgoingUrl(NamedTuple):
@@ -105,4 +108,6 @@ def _is_private(ip: IPv4Address | IPv6Address) -> bool:
             inner = IPv4Address(int(ip) & 0xFFFFFFFF)
         if inner is not None:
             return _is_private(inner)
+        if ip not in _GLOBAL_UNICAST or ip in _DOCUMENTATION:
+            return True
     return not ip.is_global or ip.is_multicast or ip in _METADATA

@@ -17,6 +17,8 @@ EVENTS_KEPT = timedelta(days=7)
 """How long an event can be found by jobs that wait for it, and listed."""
 QUESTION = "ask/"
 """The prefix of the signals that answer a question to people; no other signal may have it."""
+ANSWER = "answer/"
+"""The prefix of the keys of answers; no other signal may have it, or nobody could answer the question any more."""
 ASKED = "@ask/"
 """The prefix of the step that records a question to people; the name of its signal follows."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -115,6 +117,12 @@ def signal_record(signal: StoredSignal) -> str:
     name, source = (json.dumps(text, ensure_ascii=False) for text in (signal.name, signal.source))
     at = (signal.created_at - _EPOCH) // timedelta(microseconds=1)
     return f'{{"is":"signal","name":{name},"source":{source},"at":{at},"v":{signal.payload or "null"}}}'
+
+
+def check_signal_key(key: str | None) -> None:
+    """Refuse a key of a signal that is reserved for the answer to a question."""
+    if key is not None and key.startswith(ANSWER):
+        raise BadSettings(f"keys that begin with {ANSWER!r} belong to answers; give another one", key=key)
 
 
 def check_message_name(kind: str, name: str) -> None:

@@ -257,7 +257,7 @@ def _with_references(value: Any, nodes: dict[str, Node[Any]], node: str) -> Any:
     if isinstance(value, dict):
         if set(value) == {"$ref"} and isinstance(value["$ref"], list) and value["$ref"]:
             name, *path = value["$ref"]
-            if name not in nodes:
+            if not isinstance(name, str) or name not in nodes:
                 raise BadFlow(f"node {node!r} takes the result of {name!r}, which is not listed before it")
             found: Any = nodes[name].result
             for part in path:

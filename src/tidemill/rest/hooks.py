@@ -15,6 +15,7 @@ from tidemill.domain.webhooks import MOST_BODY, BadSignature, HookRule, read_hoo
 from tidemill.rest.api_request import ApiRequest
 from tidemill.rest.models import Document
 from tidemill.rest.routes import Routes
+from tidemill.web.guard import address_of
 from tidemill.web.parsers import receive_body
 from tidemill.web.problems import Problem
 
@@ -55,13 +56,14 @@ async def receive_hook(request: ApiRequest) -> Response:
     rule = _rule(name)
     if request.service.settings.read_only:
         raise Problem(403, "read_only", "this server is read-only")
-    if wait := request.service.guard.hook_wait(name):
-        raise Problem(429, None, "too many deliveries", headers={"retry-after": str(math.ceil(wait))})
     body = await receive_body(request.http, MOST_BODY)
     try:
         delivery = verify_delivery(rule, request.headers, body, request.now())
     except BadSignature as error:
+        # Counted apart, so that a stranger cannot use up the deliveries of the sender.
+        _count(request, f"{name} {address_of(request.http)}")
         raise Problem(401, "bad_signature", str(error)) from None
+    _count(request, name)
     payload = payload_of(body)
     fields = payload if isinstance(payload, dict) else {}
     kind = delivery.type or _text(fields.get("type"))
@@ -69,6 +71,11 @@ async def receive_hook(request: ApiRequest) -> Response:
     id = delivery.id or _text(fields.get("id"))
     emitted = await request.read(request.app.signals.emit, event[:200], payload, id=id, by=f"hook:{name}")
     return request.reply({"accepted": emitted is not None, "event": event[:200]})
+
+
+def _count(request: ApiRequest, what: str) -> None:
+    if wait := request.service.guard.hook_wait(what):
+        raise Problem(429, None, "too many deliveries", headers={"retry-after": str(math.ceil(wait))})
 
 
 def _rule(name: str) -> HookRule:

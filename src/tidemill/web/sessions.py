@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 COOKIE = "tidemill_session"
 MESSAGE = "tidemill_said"
 PREFERENCE = "tidemill_"
+COLUMNS = "job_columns"
+"""The preference for the columns of the jobs page."""
 THEME = "tidemill_theme"
 STORE = "tidemill_store"
 SECRET = "TIDEMILL_SESSION_SECRET"  # noqa: S105  (the name of a variable, not a secret)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -11,6 +12,7 @@ from tests.interfaces.rest.kit import declare
 
 from tidemill import App, ManualClock
 from tidemill.dashboard.page_request import LIVE
+from tidemill.domain.filters import ALL_TENANTS
 
 
 @pytest.fixture
@@ -44,6 +46,16 @@ def test_tabs_of_the_same_role_share_a_rendering_for_a_second(shop: House, clock
     assert "the letters are wrong" in (look(shop.person("admin")) or "")
     clock.advance(timedelta(seconds=1))
     assert "the letters are wrong" in (look(shop.person("operator")) or "")
+
+
+def test_readers_with_different_columns_share_no_rendering(shop: House) -> None:
+    shop.app.enqueue("send", to="ada")
+    with contextlib.closing(Person(shop, "operator", ALL_TENANTS)) as other:
+        person = shop.person("operator")
+        assert person.post("/jobs/view", do="columns", column="priority").status_code == 303
+        chosen, usual = look(person, "/jobs") or "", look(other, "/jobs") or ""
+    assert (">Prio<" in chosen, ">Took<" in chosen) == (True, False)
+    assert (">Prio<" in usual, ">Took<" in usual) == (False, True)
 
 
 def test_an_action_invalidates_all_renderings(shop: House) -> None:

@@ -10,9 +10,9 @@ the fields of a body that the route accepts in every second case, so that reques
 begins with new stores, and a route that changes objects gets new ones after every 100 requests. The client leaves an
 event stream after its first events.
 
-Hypothesis ends early if a route has no more requests, which the table at the end says. ``--step`` lets all routes
-advance together, and ``--processes`` processes share them. ``--minutes`` ends the run early; routes that were not
-reached are listed.
+A route with few parameters has few different requests. They are sent again until the number is reached; the table at
+the end shows how many were distinct. ``--step`` lets all routes advance together, and ``--processes`` processes share
+them. ``--minutes`` ends the run early; routes that were not reached are listed.
 """
 
 from __future__ import annotations
@@ -83,7 +83,6 @@ class Answers:
     statuses: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     problems: dict[str, str] = field(default_factory=dict)  #: by their first line
-    exhausted: bool = False  #: whether there are no more requests
 
     def add(self, store: str, response: schemathesis.Response) -> None:
         """Count the response of one store."""
@@ -103,7 +102,6 @@ class Answers:
             "statuses": dict(sorted(self.statuses.items())),
             "seconds": round(self.seconds, 1),
             "problems": self.problems,
-            "exhausted": self.exhausted,
         }
 
 
@@ -142,10 +140,10 @@ class Examination:
                 self._renew()
                 if not self.answers.requests and not self._random_only:
                     self._send_all(operation, [HypothesisTestMode.EXAMPLES, HypothesisTestMode.COVERAGE], 1)
-                if (rest := examples - self.answers.requests) > 0:
+                while (rest := examples - (before := self.answers.requests)) > 0:
                     self._send_all(operation, [HypothesisTestMode.FUZZING], rest)
-            self._seed += 1
-            self.answers.exhausted = self.answers.requests < examples
+                    self._seed += 1
+                    assert self.answers.requests > before, f"no requests for {self.answers.route}"
         finally:
             self.answers.seconds += time.monotonic() - began
         return self.answers
@@ -270,7 +268,7 @@ def examine(
         ]
         for most in range(step or examples, examples + 1, step or examples):
             for examination in examinations:
-                if examination.answers.exhausted or examination.answers.requests >= most:
+                if examination.answers.requests >= most:
                     continue
                 try:
                     yield examination.run(most)
@@ -287,9 +285,7 @@ def table(found: Sequence[Mapping[str, Any]], chosen: Sequence[ApiOperation], ex
         statuses = " ".join(f"{status}:{number}" for status, number in row["statuses"].items())
         line = f"{row['route']:<{width}}  {row['requests']:>8,}  {row['distinct']:>8,}  {row['seconds']:>7.1f}  {statuses}"
         if row["requests"] < examples:
-            line += (
-                f"  (fewer than {examples:,}: {'there are no more' if row['exhausted'] else 'out of time'})"
-            )
+            line += f"  (fewer than {examples:,}: out of time)"
         lines.append(line)
     reached = {row["route"] for row in found}
     lines += [

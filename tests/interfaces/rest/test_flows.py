@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.interfaces.rest.kit import Site, problem
 
 NODES = [
@@ -114,6 +115,16 @@ def test_a_graph_that_cannot_run_is_refused(shop: Site) -> None:
     problem(shop.call("POST", "/api/flows", {"name": "x", "nodes": nodes}), 422, "bad_flow")
     nodes = [{"name": "a", "task": "send", "args": {"to": "ada"}, "after": ["b"]}]
     problem(shop.call("POST", "/api/flows", {"name": "x", "nodes": nodes}), 422, "bad_flow")
+
+
+@pytest.mark.parametrize("reference", [[["one"]], [{"node": "one"}], [1], [None], ["two"], ["one", {"a": 1}]])
+def test_a_reference_that_names_no_earlier_node_is_refused(shop: Site, reference: list[object]) -> None:
+    nodes = [
+        {"name": "one", "task": "send", "args": {"to": "ada"}},
+        {"name": "two", "task": "send", "args": {"to": {"$ref": reference}}},
+    ]
+    assert shop.call("POST", "/api/flows", {"name": "broken", "nodes": nodes}).status_code == 422
+    assert shop.get("/api/flows")["items"] == []
 
 
 def test_batches_are_listed_cancelled_and_retried(shop: Site) -> None:

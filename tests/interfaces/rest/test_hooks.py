@@ -9,7 +9,9 @@ import json
 from typing import Any
 
 import pytest
-from tests.interfaces.rest.kit import Site
+from tests.interfaces.rest.kit import Site, site
+
+from tidemill.web.guard import HOOK_BURST
 
 SECRET = "whsec_" + base64.b64encode(b"a secret of 24 bytes ...").decode()
 
@@ -96,5 +98,15 @@ def test_an_unknown_hook_and_a_large_body_are_refused(shop: Site, monkeypatch: p
 
 def test_deliveries_of_a_hook_are_limited(shop: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TIDEMILL_HOOK_SHOP", f"standard:{SECRET}")
-    statuses = {deliver(shop, "shop", b"{}", {}).status_code for _ in range(300)}
-    assert statuses == {401, 429}
+    answers = [deliver(shop, "shop", b"{}", standard(shop, b"{}", id=f"msg_{n}")) for n in range(300)]
+    assert {answer.status_code for answer in answers} == {202, 429}
+    assert int(answers[-1].headers["retry-after"]) > 0
+
+
+def test_deliveries_without_a_signature_do_not_hold_up_the_sender(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TIDEMILL_HOOK_SHOP", f"standard:{SECRET}")
+    monkeypatch.setattr("tidemill.web.guard.HOOK_RATE", 1e-6)
+    with site() as shop:
+        statuses = [deliver(shop, "shop", b"{}", {}).status_code for _ in range(HOOK_BURST + 1)]
+        assert statuses == [401] * HOOK_BURST + [429]
+        assert deliver(shop, "shop", b"{}", standard(shop, b"{}")).status_code == 202

@@ -32,7 +32,12 @@ class Caller(NamedTuple):
 
     def may_run(self, task: str) -> bool:
         """Whether the key allows this task."""
-        return not self.identity.grants or decide(self.identity, ACT, ActTarget(task=task)).allowed
+        return self.may(ACT, task)
+
+    def may(self, act: str, task: str, queue: str | None = None) -> bool:
+        """Whether the grants of the key include an act on jobs of this task and queue."""
+        identity = self.identity
+        return not identity.grants or decide(identity, act, ActTarget(task, queue)).allowed
 
 
 class HubKeys:

@@ -51,6 +51,7 @@ FEWEST = 2
 """Hands that a wake-up of the database wakes at least: one of them may be gone."""
 
 _MOST_GROUPS = 500
+_MOST_ADDRESSES = 100_000
 _CALL_THREADS = 2
 _FRESH = 1.0  # seconds for which the answer to ``orders`` is used again
 
@@ -84,7 +85,7 @@ class Hub:
         self._keys, self._guard = HubKeys(store, clock, environment), guard or HandGuard(store)
         self._dealers: OrderedDict[AskGroup, Dealer] = OrderedDict()
         self._hungry = HungryHands()
-        self._where: dict[UUID, HubWire] = {}  # the wire of each hand that waits
+        self._where: OrderedDict[UUID, HubWire] = OrderedDict()  # the wires of hands with a valid key
         self._rung = threading.Lock()
         self._wanted: Counter[str] = Counter()  # jobs by queue that the database announced
         self._changed = False
@@ -141,28 +142,26 @@ class Hub:
             except HubRefusal as refusal:
                 answer(error_bytes(refusal))
                 return
-            if request.verb in MERGED or request.verb == ASK:
-                self._where.setdefault(address, wire)
             try:
-                self._pass_on(request, answer)
+                self._pass_on(request, answer, wire)
             except Exception as error:  # noqa: BLE001  (every error is an answer)
                 answer(error_bytes(error))
 
         return take
 
-    def _pass_on(self, request: HubRequest, answer: Answer) -> None:
+    def _pass_on(self, request: HubRequest, answer: Answer, wire: HubWire) -> None:
         caller = self._keys.remembered(request.key)
         if caller is None or (request.verb not in MERGED and request.verb != ASK):
             # A key that must be read, and every other verb, waits for the store.
-            self._pool.submit(self._in_pool, request, answer)
+            self._pool.submit(self._in_pool, request, answer, wire)
             return
-        self._queue(self._checked(request, answer))
+        self._queue(self._checked(request, answer), wire)
 
-    def _in_pool(self, request: HubRequest, answer: Answer) -> None:
+    def _in_pool(self, request: HubRequest, answer: Answer, wire: HubWire) -> None:
         try:
             call = self._checked(request, answer)
             if call.verb in MERGED or call.verb == ASK:
-                self._queue(call)
+                self._queue(call, wire)
             else:
                 self._perform(call)
         except Exception as error:  # noqa: BLE001  (every error is an answer)
@@ -181,7 +180,11 @@ class Hub:
             raise HubRefusal(f"the arguments of {request.verb} are not valid: {error!r}") from None
         return HandCall(caller, request.verb, args, answer, request.address)
 
-    def _queue(self, call: HandCall) -> None:
+    def _queue(self, call: HandCall, wire: HubWire) -> None:
+        if call.address is not None:
+            self._where[call.address] = wire
+            if len(self._where) > _MOST_ADDRESSES:
+                self._where.popitem(last=False)
         (self._deals if call.verb == ASK else self._batches).put(call)
 
     def _perform(self, call: HandCall) -> None:
@@ -193,7 +196,8 @@ class Hub:
             case "orders":
                 call.answer(self._orders_bytes())
             case _:
-                call.reply(getattr(self._store, call.verb)(**call.args))
+                result = getattr(self._store, call.verb)(**call.args)
+                call.reply(self._guard.shown(call.caller, call.verb, result))
 
     def _orders_bytes(self) -> bytes:
         """The settings and rules for hands. The pauses stay here: the hub does not deal what is paused."""

@@ -21,7 +21,7 @@ from tidemill.errors import StoreError
 from tidemill.stores.base import Store
 
 MODE = "a lease for each duty"
-"""How readers of the lease of all duties are told why nobody holds it."""
+"""The coordination that the unused lease of all duties names."""
 
 _FIRST_LOOK, _LONGEST_LOOK = 10.0, 300.0
 """Seconds until a process compares what it holds with the others; doubled after each look that changed nothing."""

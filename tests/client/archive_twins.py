@@ -1,4 +1,4 @@
-"""What the asynchronous methods of ``app.archive`` return."""
+"""Answers of the asynchronous methods of ``app.archive``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the asynchronous methods of ``app.errors`` return."""
+"""Answers of the asynchronous methods of ``app.errors``."""
 
 from __future__ import annotations
 

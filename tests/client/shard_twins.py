@@ -1,4 +1,4 @@
-"""What the asynchronous methods of ``app.shards`` return, in an app with two shards."""
+"""Answers of the asynchronous methods of ``app.shards``, in an app with two shards."""
 
 from __future__ import annotations
 

@@ -115,6 +115,15 @@ def test_an_idle_live_leader_is_stuck(held: float, silent: float, idle: float | 
     assert codes(replace(NORMAL, leaders=(leader,))) == ["stuck_leader"] * raised
 
 
+@pytest.mark.parametrize(("idle", "raised"), [(301, False), (1199, False), (1201, True)])
+def test_a_leader_of_a_duty_that_runs_seldom_is_stuck_after_twice_its_interval(
+    idle: float, raised: bool
+) -> None:
+    leader = LeaderFact("duties:blobs", ago(4000), ago(1), ago(idle), timedelta(minutes=10))
+    found = alerts(replace(NORMAL, leaders=(leader,)), LIMITS)
+    assert [(alert.code, alert.threshold) for alert in found] == [("stuck_leader", 1200)] * raised
+
+
 def test_critical_alerts_come_first() -> None:
     situation = replace(
         NORMAL, dead=1, stuck=(ago(999),), workers=0, queues=(QueueFact("a", 500, None),), failed=999

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from random import Random
+from uuid import UUID
 
 import pytest
 from tests.engine.cluster_kit import Line, a_worker, claim, enqueue, eventually, job, the_jobs
 from tests.grounds import url_of
 
 from tidemill.clock import SystemClock
-from tidemill.domain.cluster import Coordination
+from tidemill.domain.cluster import Coordination, duty_of_lease
 from tidemill.domain.decide import DEFAULT_POLICY, Policy
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Claim, Details
@@ -54,7 +56,12 @@ class House:
         return self.first if self.url == "memory://" else self._opened()
 
     def loop(
-        self, duties: Callable[[Store], list[Duty]], coordination: Coordination, listener: bool = True
+        self,
+        duties: Callable[[Store], list[Duty]],
+        coordination: Coordination,
+        listener: bool = True,
+        *,
+        lease_per_duty: bool = False,
     ) -> tuple[Duties, Line]:
         line = Line(self.store())
         listening = WakeupListener(line.store, self.clock) if listener else None
@@ -66,6 +73,7 @@ class House:
             coordination=coordination,
             lease_beat=BEAT,
             lease_expiry=EXPIRY,
+            lease_per_duty=lease_per_duty,
             random=Random(),
             listener=listening,
         )
@@ -112,6 +120,30 @@ def test_a_closed_leader_hands_over_at_once(house: House, coordination: Coordina
         loops.remove(leader)
         leader.close()
         assert eventually(lambda: any(loop.leading for loop in loops)) < 2.5
+
+
+def test_leases_of_duties_spread_over_processes_and_have_one_holder_each(house: House) -> None:
+    def every_duty(store: Store) -> list[Duty]:
+        return usual_duties(store, house.clock, usual, Random(), led=True)
+
+    def holders() -> list[UUID | None]:
+        now = house.first.now()
+        leases = [lease for lease in house.first.leases() if lease.held(now)]
+        assert all(lease.health(now) in ("ok", "late") for lease in leases)
+        return [lease.holder for lease in leases if duty_of_lease(lease.name) is not None]
+
+    first, _ = house.loop(every_duty, Coordination.LEASE, lease_per_duty=True)
+    wanted = len(every_duty(house.first)) - 1  # two share a lease
+    eventually(lambda: len(holders()) == wanted)
+    assert len(set(holders())) == 1
+    second, _ = house.loop(every_duty, Coordination.LEASE, lease_per_duty=True)
+    eventually(lambda: max(Counter(holders()).values(), default=wanted) <= wanted // 2 + 1, within=40)
+    eventually(lambda: len(holders()) == wanted)
+    assert len(set(holders())) == 2
+    assert first.leading
+    assert second.leading
+    first.close()
+    eventually(lambda: len(holders()) == wanted and len(set(holders())) == 1)
 
 
 def test_due_jobs_are_promoted_without_polling(house: House) -> None:

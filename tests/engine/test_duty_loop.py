@@ -49,7 +49,7 @@ def test_a_duty_with_more_work_continues_and_lets_the_others_run(yard: Yard) -> 
     facts = loop.status()["work"]
     assert isinstance(facts, dict)
     assert facts.pop("last_tick").startswith("2026-01-01T00:00:00.00000")
-    assert facts == {"items": 5, "errors": 0, "last_error": None, "took_ms": 0.0}
+    assert facts == {"items": 5, "errors": 0, "last_error": None, "took_ms": 0.0, "every": 5.0}
 
 
 def test_a_duty_runs_exactly_at_the_next_time_it_returned(yard: Yard) -> None:

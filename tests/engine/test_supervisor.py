@@ -14,7 +14,7 @@ from tests.engine.worker_kit import WorkerProcess, World, a_world, alive, until
 from tests.servers.postgres import running_postgres
 
 from tidemill.clock import SystemClock
-from tidemill.domain.cluster import WorkerState
+from tidemill.domain.cluster import WorkerState, holder_of
 from tidemill.domain.states import JobState
 from tidemill.stores.open import open_store
 
@@ -91,6 +91,33 @@ def test_a_killed_runner_is_replaced_and_its_job_runs_again(anywhere: World) -> 
     assert job.result(timeout=30) != first
     assert anywhere.row(job).attempt == 2
     assert "was killed by SIGKILL" in worker.log
+
+
+def test_workers_share_the_duties_by_a_lease_for_each(anywhere: World) -> None:
+    def held() -> dict[str, str]:
+        now, workers = anywhere.app.store.now(), anywhere.app.store.workers()
+        leases = [lease for lease in anywhere.app.store.leases() if lease.name.startswith("duties:")]
+        holders = {lease.name: holder_of(lease, workers) for lease in leases if lease.held(now)}
+        return {name: holder.name for name, holder in holders.items() if holder and holder.name}
+
+    first = anywhere.worker("--processes", "1", "--lease-per-duty").ready()
+    until(lambda: "duties:fire" in held() and "duties:promote" in held(), "it leads every duty")
+    names = set(held())
+    second = anywhere.worker("--processes", "1", "--lease-per-duty").ready()
+    shared = until(
+        lambda: (now := held()).keys() == names and len(set(now.values())) == 2 and now, "they share them", 90
+    )
+    counts = sorted(list(shared.values()).count(name) for name in set(shared.values()))
+    assert counts[0] >= 2
+    os.kill(first.process.pid, signal.SIGKILL)
+    until(lambda: held().keys() == names and len(set(held().values())) == 1, "the other one leads all", 30)
+    job = anywhere.tasks.wait.enqueue(file=anywhere.file("job"))
+    until(lambda: anywhere.notes("job"), "it runs")
+    anywhere.let_go("job")
+    job.result(timeout=30)
+    second.signal(signal.SIGTERM)
+    assert second.exit_code() == 0
+    assert not held()
 
 
 def test_processes_of_a_killed_runner_die_with_it(world: World) -> None:

@@ -1,13 +1,18 @@
-"""Hands at work while their hubs and their broker are killed at random."""
+"""Hands at work while their hubs and their broker are killed at random.
+
+``python -m tests.faults.hubs --broker rabbitmq --hands 200 --seconds 180`` uses three RabbitMQ nodes and quorum queues.
+"""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -18,16 +23,20 @@ from typing import NamedTuple
 from uuid import UUID
 
 from tests.engine.hub_kit import a_hand, a_key
-from tests.servers.rabbitmq import RabbitNode
-from tests.servers.restartable import RestartableServer
+from tests.servers.postgres import running_postgres
+from tests.servers.rabbitmq import RabbitCluster, RabbitNode, running_rabbitmq_cluster
+from tests.servers.restartable import RestartableServer, running_nats_server
 
 from tidemill.app import App
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.states import ExecutionState, JobState
 from tidemill.stores.base import Store
+from tidemill.stores.open import open_store
 
 TASK = "hub_chaos"
 _JOB = 0.02  # seconds
+
+Broker = RestartableServer | RabbitNode | RabbitCluster
 
 LEAST = 3
 """Kills of a run at least, however slow the machine is."""
@@ -85,11 +94,11 @@ class HubChaosResult(NamedTuple):
 class HubChaos:
     """One run: hubs as processes, hands in this process, and a store that both reach."""
 
-    def __init__(
-        self, store: Store, url: str, broker: RestartableServer | RabbitNode, folder: Path, seed: int
-    ) -> None:
+    def __init__(self, store: Store, url: str, broker: Broker, folder: Path, seed: int) -> None:
         self._store, self._url, self._broker, self._folder = store, url, broker, folder
         self._wire = f"{broker.url.removesuffix('/%2F')}/chaos"
+        if isinstance(broker, RabbitCluster):
+            self._wire += "?queue=quorum"
         self._random = random.Random(seed)
         self._runs: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -136,7 +145,7 @@ class HubChaos:
         return HubChaosResult(ids, Counter(row.state for row in rows), self._runs, kills)
 
     def _await_ends(self, ids: list[UUID]) -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         while time.monotonic() < deadline:
             rows = self._store.get(ids, tenant=ALL_TENANTS)
             if all(row.state is JobState.COMPLETED for row in rows):
@@ -158,12 +167,46 @@ class HubChaos:
 
 
 @contextmanager
-def hub_chaos(
-    store: Store, url: str, broker: RestartableServer | RabbitNode, folder: Path, seed: int
-) -> Iterator[HubChaos]:
+def hub_chaos(store: Store, url: str, broker: Broker, folder: Path, seed: int) -> Iterator[HubChaos]:
     """A run on this store."""
     chaos = HubChaos(store, url, broker, folder, seed)
     try:
         yield chaos
     finally:
         chaos.close()
+
+
+def main() -> None:
+    """Run with real servers, and print what was done."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.hubs")
+    parser.add_argument("--broker", choices=["nats", "rabbitmq"], default="rabbitmq")
+    parser.add_argument("--hands", type=int, default=200)
+    parser.add_argument("--hubs", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=180.0)
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    began = time.monotonic()
+    with ExitStack() as stack:
+        broker: Broker = (
+            stack.enter_context(running_nats_server())
+            if given.broker == "nats"
+            else stack.enter_context(running_rabbitmq_cluster())
+        )
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hubs-")))
+        url = stack.enter_context(running_postgres()).create_database("hubs")
+        store = open_store(url, migrate=True)
+        chaos = stack.enter_context(hub_chaos(store, url, broker, folder, given.seed))
+        result = chaos.run(given.seconds, hubs=given.hubs, hands=given.hands)
+        chaos.check(result)
+        again = sum(runs - 1 for runs in result.runs.values())
+        facts = {
+            "broker": given.broker,
+            "hands": given.hands,
+            "jobs": len(result.ids),
+            "runs_repeated": again,
+        }
+        print(json.dumps(facts | {"kills": result.kills, "seconds": round(time.monotonic() - began, 1)}))
+
+
+if __name__ == "__main__":
+    main()

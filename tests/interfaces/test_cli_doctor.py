@@ -138,3 +138,26 @@ def test_a_removed_or_weakened_trigger_of_the_audit_log_is_a_failure(shop: Shop,
     assert code == 1
     assert found["audit"][0] == "fail"
     assert "tidemill_audit_no_delete" in found["audit"][1]
+
+
+@pytest.mark.parametrize(
+    ("held", "ended", "warned"),
+    [
+        ("duties", "duties:fire", False),
+        ("duties:fire", "duties", False),
+        ("duties:promote", "duties:fire", True),
+        ("app:index", "duties:fire", True),
+        ("app:index", "duties", True),
+    ],
+)
+def test_a_lease_that_ran_out_is_a_problem_unless_the_workers_use_the_other_kind(
+    shop: Shop, held: str, ended: str, warned: bool
+) -> None:
+    with shop.app() as app:
+        worker = app.store.register(Worker(new_id(), "w1"), lease=timedelta(hours=1))
+        assert app.store.acquire(held, worker.id, ttl=timedelta(hours=1))
+        past = app.store.now() - timedelta(minutes=1)
+        assert app.store.acquire(ended, worker.id, ttl=timedelta(seconds=1), now=past)
+    _, found = examined(shop=shop)
+    assert ("leases" in found) == warned
+    assert not warned or f"lease {ended} ran out" in found["leases"][1]

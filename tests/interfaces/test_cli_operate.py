@@ -259,6 +259,29 @@ def test_the_holder_of_a_lease_is_named(shop: Shop) -> None:
     assert "not used (coordination: steal)" in shop.run("leases", "list").stdout
 
 
+def test_a_lease_for_each_duty_is_listed_with_its_holder_and_health(shop: Shop) -> None:
+    known = crew(shop)
+    living = UUID(known["living"])
+    with shop.app() as app:
+        assert app.store.renew(
+            "duties", living, 1, ttl=HOUR, metadata={"coordination": "a lease for each duty"}
+        )
+        assert app.store.release("duties", living, 1)
+        for duty, box in (("fire", "box-1"), ("promote", "box-2")):
+            holder = new_id()
+            assert app.store.acquire(f"duties:{duty}", holder, ttl=HOUR)
+            status = {"last_tick": app.store.now().isoformat(), "items": 7, "errors": 0, "every": 5.0}
+            facts = {"holder": holder_data(box, []), "duties": {duty: status}}
+            assert app.store.renew(f"duties:{duty}", holder, 1, ttl=HOUR, metadata=facts)
+    said = shop.run("leases", "list").stdout
+    assert "not used (coordination: a lease for each duty)" in said
+    assert re.search(r"duties:fire +box-1 +ok +1 ", said)
+    assert re.search(r"duties:promote +box-2 +ok +1 ", said)
+    assert re.search(r"duties:promote +promote +\S+ +\S* *7 +0", said)
+    leaders = {row["lease"]: row["holder_name"] for row in shop.json("stats", "leaders")["rows"]}
+    assert leaders == {"duties": None, "duties:fire": "box-1", "duties:promote": "box-2"}
+
+
 def test_leases_are_listed_with_a_line_per_duty_and_released(shop: Shop) -> None:
     crew(shop)
     (lease,) = shop.json("leases", "list")

@@ -1,4 +1,4 @@
-"""A private RabbitMQ node that a test can kill and start again."""
+"""Private RabbitMQ nodes that a test can kill and start again, alone or as a cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.servers.processes import HEIRS, Launcher, ProcessGuard, ServiceMissing, end, free_port, listening
@@ -30,23 +30,30 @@ def find_rabbitmq() -> list[str]:
 
 
 class RabbitNode:
-    """One node on loopback with its files in a folder. ``url`` stays the same when it starts again."""
+    """One node on loopback with its files in a folder. ``url`` stays the same when it starts again.
 
-    def __init__(self, home: Path) -> None:
+    The nodes of a cluster share the name server of the first one, and a cookie.
+    """
+
+    def __init__(self, home: Path, first: RabbitNode | None = None) -> None:
         self._words, self._home = find_rabbitmq(), home
-        self.port, distribution, epmd = free_port(), free_port(), free_port()
+        self.port, distribution = free_port(), free_port()
+        epmd = free_port() if first is None else first.epmd
+        self.epmd: int = epmd
+        self.name = f"node{self.port}@localhost"
         self.url = f"amqp://guest:guest@127.0.0.1:{self.port}/%2F"
         self._launcher = Launcher()
         self._launcher.give(home)
         (home / "plugins").write_text("[].")
         (home / "rabbitmq.conf").write_text("log.file.level = warning\nloopback_users = none\n")
+        self._log = home / "out"
         self._environment = {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": str(home),
             "LANG": "C.UTF-8",
             "ERL_EPMD_PORT": str(epmd),
             "ERL_EPMD_ADDRESS": "127.0.0.1",
-            "RABBITMQ_NODENAME": f"node{self.port}@localhost",
+            "RABBITMQ_NODENAME": self.name,
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODE_PORT": str(self.port),
             "RABBITMQ_DIST_PORT": str(distribution),
@@ -59,15 +66,35 @@ class RabbitNode:
             # One scheduler that sleeps when it has nothing to do.
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1:1 +sbwt none -kernel inet_dist_use_interface {127,0,0,1}",
         }
-        # Erlang would start this program as a daemon, and the tests could not stop it.
-        self._names = self._launcher.start(
-            ["epmd", "-port", str(epmd), "-address", "127.0.0.1"], home / "epmd.log", env=self._environment
-        )
+        self._names: subprocess.Popen[bytes] | None = None
+        if first is None:
+            # Erlang would start this program as a daemon, and the tests could not stop it.
+            self._names = self._launcher.start(
+                ["epmd", "-port", str(epmd), "-address", "127.0.0.1"],
+                home / "epmd.log",
+                env=self._environment,
+            )
         self._node: subprocess.Popen[bytes] | None = None
+
+    def join(self, nodes: Sequence[RabbitNode]) -> None:
+        """Make the node part of a cluster at its first start."""
+        lines = ["cluster_formation.peer_discovery_backend = classic_config"]
+        lines += [
+            f"cluster_formation.classic_config.nodes.{number} = {node.name}"
+            for number, node in enumerate(nodes, 1)
+        ]
+        lines += ["cluster_formation.randomized_startup_delay_range.min = 0"]
+        lines += ["cluster_formation.randomized_startup_delay_range.max = 1"]
+        with (self._home / "rabbitmq.conf").open("a") as config:
+            config.write("\n".join(lines) + "\n")
+        cookie = self._home / ".erlang.cookie"
+        cookie.write_text("TIDEMILLTESTS")
+        cookie.chmod(0o400)
+        self._launcher.give(cookie)
 
     def start(self) -> None:
         """Start the node, and wait until it takes connections."""
-        before, log = self._node, self._home / "out"
+        before, log = self._node, self._log
         self._node = self._launcher.start(self._words, log, env=self._environment)
         if before is not None:
             HEIRS[self._node.pid] = before.pid
@@ -89,6 +116,15 @@ class RabbitNode:
             threading.Event().wait(0.1)
         return False
 
+    def members(self) -> int:
+        """The number of running nodes in the cluster of this node."""
+        answer = self._home / "members"
+        question = "length(nodes()) + 1."
+        words = [str(_SCRIPT.with_name("rabbitmqctl")), "--node", self.name, "--quiet", "eval", question]
+        self._launcher.start(words, answer, env=self._environment).wait()
+        lines = answer.read_text().split()
+        return int(lines[-1]) if lines and lines[-1].isdecimal() else 0
+
     def kill(self) -> None:
         """Kill the node with everything that it has not written to disk."""
         assert self._node is not None
@@ -104,7 +140,58 @@ class RabbitNode:
         """End the node and its name server."""
         if self._node is not None and self._node.poll() is None:
             self.kill()
-        end(self._names, signal.SIGTERM)
+        if self._names is not None:
+            end(self._names, signal.SIGTERM)
+
+
+class RabbitCluster:
+    """Three nodes on loopback. ``restart`` kills one after the other, and the others hold its quorum queues."""
+
+    def __init__(self, home: Path, size: int = 3) -> None:
+        homes = [home / f"node-{number}" for number in range(size)]
+        for place in homes:
+            place.mkdir()
+        first = RabbitNode(homes[0])
+        self.nodes = [first, *(RabbitNode(place, first) for place in homes[1:])]
+        for node in self.nodes:
+            node.join(self.nodes)
+        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+        self.url = f"amqp://guest:guest@{hosts}/%2F"
+        self._turn = 0
+
+    def start(self) -> None:
+        """Start every node; the later ones join the first."""
+        for node in self.nodes:
+            node.start()
+        if (members := self.nodes[0].members()) != len(self.nodes):
+            raise ServiceMissing(f"{members} of {len(self.nodes)} RabbitMQ nodes formed a cluster")
+
+    def restart(self) -> None:
+        """Kill the next node and start it again."""
+        self._turn += 1
+        self.nodes[self._turn % len(self.nodes)].restart()
+
+    def close(self) -> None:
+        """End every node; the name server, which is the first one's, last."""
+        for node in reversed(self.nodes):
+            node.close()
+
+
+@contextlib.contextmanager
+def running_rabbitmq_cluster(size: int = 3) -> Iterator[RabbitCluster]:
+    """A private cluster for a ``with`` block."""
+    find_rabbitmq()
+    home = Path(tempfile.mkdtemp(prefix="tm-rabbits-"))
+    guards = [ProcessGuard("beam.smp", home / f"node-{number}" / "pid", [home]) for number in range(size)]
+    cluster = RabbitCluster(home, size)
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.close()
+        for guard in guards:
+            guard.release()
+        shutil.rmtree(home, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from tidemill.cli.retention import archive_of, retention_line
 from tidemill.cli.screen import STYLES, age, clean, print_json, put, span, thousands
 from tidemill.client.stats.loads import crew_of, is_living, waiting_tasks
 from tidemill.domain.archive_totals import LEASE as ARCHIVE
-from tidemill.domain.cluster import Worker
+from tidemill.domain.cluster import DUTIES, Worker, duty_of_lease
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import Claim
 from tidemill.domain.states import JobState
@@ -296,9 +296,15 @@ def _leases(context: CommandContext) -> Findings:
     now = context.now()
     if not _living(context.store.workers(), now):
         return
-    for lease in context.store.leases():
-        # Held only during an archive run.
-        if lease.name == ARCHIVE or lease.is_of_app:
+    leases = context.store.leases()
+    per_duty = [lease for lease in leases if duty_of_lease(lease.name) is not None]
+    # The workers use one lease for all duties or one for each; the other kind may be left from before.
+    one = [lease for lease in leases if lease.name == DUTIES]
+    left = per_duty if any(lease.held(now) for lease in one) else []
+    left = one if any(lease.held(now) for lease in per_duty) else left
+    for lease in leases:
+        # The lease of the archive is held only during a run.
+        if lease.name == ARCHIVE or lease.is_of_app or lease in left:
             continue
         if lease.holder is not None and lease.expires_at is not None and lease.expires_at <= now:
             ago = f"{span(now - lease.expires_at)} ago"

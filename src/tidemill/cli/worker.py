@@ -139,6 +139,12 @@ def worker_options(command: Callable[..., None]) -> Callable[..., None]:
     help="Pass the leader's lease to another worker after this time.  [default: never]",
 )
 @click.option(
+    "--lease-per-duty",
+    is_flag=True,
+    default=None,
+    help="Use a lease for each duty, so that several workers share them.  [default: one lease for all]",
+)
+@click.option(
     "--health-port",
     type=click.IntRange(0, 65535),
     metavar="P",

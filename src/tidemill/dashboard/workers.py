@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from tidemill.client.documents import current_duties
 from tidemill.client.stats.loads import is_living, liveness
-from tidemill.client.stats.snapshot import last_tick
+from tidemill.client.stats.snapshot import interval_of, last_tick
 from tidemill.dashboard.confirmation import ask
 from tidemill.dashboard.ended_charts import LATELY, sparks
 from tidemill.dashboard.page_request import PageRequest
@@ -293,7 +293,7 @@ def _stuck(request: PageRequest, leases: Iterable[Lease], at: datetime) -> dict[
         {setting.key: setting.value for setting in request.app.control.settings()}
     )
     leaders = tuple(
-        LeaderFact(lease.name, lease.acquired_at, lease.beat_at, last_tick(lease))
+        LeaderFact(lease.name, lease.acquired_at, lease.beat_at, last_tick(lease), interval_of(lease))
         for lease in leases
         if not lease.is_of_app
         and lease.holder is not None

@@ -82,12 +82,16 @@ class QueueFact(NamedTuple):
 
 
 class LeaderFact(NamedTuple):
-    """A held lease: when it was acquired, its holder's last heartbeat, and when one of its duties last ran."""
+    """A held lease: when it was acquired, its holder's last heartbeat, and when one of its duties last ran.
+
+    ``every`` is the interval of the duty that runs most often.
+    """
 
     name: str
     acquired_at: datetime
     beat_at: datetime
     active_at: datetime | None
+    every: timedelta = timedelta(0)
 
 
 class FlowFact(NamedTuple):
@@ -289,14 +293,14 @@ def _leaders(inputs: AlertInput, limits: Thresholds) -> Iterator[Alert]:
         silent = (inputs.now - leader.beat_at).total_seconds()
         active_at = max(leader.active_at or leader.acquired_at, leader.acquired_at)
         idle = (inputs.now - active_at).total_seconds()
-        if silent <= limits.leader_fresh and idle > limits.leader_stuck:
+        # A duty that runs seldom is late after twice its interval.
+        patience = max(limits.leader_stuck, 2 * leader.every.total_seconds())
+        if silent <= limits.leader_fresh and idle > patience:
             text = (
                 f"the holder of lease {leader.name} is alive but has performed none of its duties for {_seconds(idle)};"
                 f" restart it, or release the lease: tidemill leases release {leader.name}"
             )
-            yield Alert(
-                "stuck_leader", Severity.CRITICAL, text, idle, limits.leader_stuck, leader.name, active_at
-            )
+            yield Alert("stuck_leader", Severity.CRITICAL, text, idle, patience, leader.name, active_at)
 
 
 def _mismatches(inputs: AlertInput, _: Thresholds) -> Iterator[Alert]:

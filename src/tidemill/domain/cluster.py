@@ -16,6 +16,10 @@ LEASE_EXPIRY = timedelta(seconds=8)
 """Counted from the last heartbeat: a dead leader's lease ends 5.5 to 8 s later, and another worker leads within 10 s."""
 
 
+DUTIES = "duties"
+"""The lease of all duties; with a lease for each duty, the beginning of their names."""
+
+
 class Coordination(StrEnum):
     """Which workers perform the duties. Every duty is safe when two workers run it at once, so this only saves work."""
 
@@ -155,6 +159,38 @@ def app_lease_name(name: str) -> str:
     'app:nightly-index'
     """
     return _APP + name
+
+
+def duty_lease_name(duty: str) -> str:
+    """The name of the lease of one duty, in a fleet with a lease for each.
+
+    >>> duty_lease_name("promote")
+    'duties:promote'
+    """
+    return f"{DUTIES}:{duty}"
+
+
+def duty_of_lease(lease: str) -> str | None:
+    """The duty of this lease; None if it is not the lease of one duty.
+
+    >>> duty_of_lease("duties:promote"), duty_of_lease("duties")
+    ('promote', None)
+    """
+    head, mark, duty = lease.partition(":")
+    return duty if head == DUTIES and mark else None
+
+
+def leases_to_ask_for(leases: Iterable[Lease], holder: UUID, now: datetime) -> list[str]:
+    """The leases of duties that a process may ask another to pass on, so that both hold about as many.
+
+    They are half of the difference to the process with the most leases, the last by name.
+    """
+    held: dict[UUID, list[str]] = {holder: []}
+    for lease in leases:
+        if lease.holder is not None and lease.held(now) and duty_of_lease(lease.name) is not None:
+            held.setdefault(lease.holder, []).append(lease.name)
+    most = max(held.values(), key=len)
+    return sorted(most)[len(most) - (len(most) - len(held[holder])) // 2 :]
 
 
 class LeaseHolder(NamedTuple):

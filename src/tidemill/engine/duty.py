@@ -18,8 +18,10 @@ from uuid import UUID
 from tidemill.clock import Clock
 from tidemill.domain.cluster import LEASE_BEAT, LEASE_EXPIRY, SPREAD, Coordination
 from tidemill.domain.payload import clip
-from tidemill.engine.leadership import NAME, ByLease, ByLock, Everyone, Leadership, UnusedLease
+from tidemill.engine.duty_leases import MODE, DutyLeases
+from tidemill.engine.leadership import ByLease, ByLock, Everyone, Leadership
 from tidemill.engine.listener import WakeupListener
+from tidemill.engine.unused_lease import UnusedLease
 from tidemill.errors import StoreError
 from tidemill.stores.base import Store
 from tidemill.stores.wakeup_messages import CHANGE
@@ -52,6 +54,7 @@ class Duty:
 
     With ``at_rest``, it runs that often instead after a few runs that found nothing, until one finds something.
     ``due_after`` returns the monotonic time at which it is to run after a notification; None if it need not.
+    ``beside`` names a duty with which it shares state: in a fleet with a lease for each duty, one lease is for both.
     """
 
     name: str
@@ -60,13 +63,14 @@ class Duty:
     topics: frozenset[str] = frozenset()
     at_rest: timedelta | None = None
     due_after: Callable[[frozenset[str]], float | None] | None = None
+    beside: str | None = None
 
 
 class _Slot:
-    """A duty's state in the loop: when it is due, and its statistics."""
+    """A duty's state in the loop: who leads it, when it is due, and its statistics."""
 
-    def __init__(self, duty: Duty, due: float) -> None:
-        self.duty, self.due = duty, due
+    def __init__(self, duty: Duty, due: float, lead: Leadership) -> None:
+        self.duty, self.due, self.lead = duty, due, lead
         self.ended = float("-inf")
         self.failures = self.misses = self.items = self.errors = self.empty_runs = 0
         self.last_error: str | None = None
@@ -126,11 +130,12 @@ class _Slot:
             "errors": self.errors,
             "last_error": self.last_error,
             "took_ms": round(self.took * 1000, 3),
+            "every": max(self.duty.every, self.duty.at_rest or self.duty.every).total_seconds(),
         }
 
 
 class Duties:
-    """Runs duties on its own thread while it is the leader, and waits to become the leader otherwise.
+    """Runs duties on its own thread while it leads them, and waits to become the leader otherwise.
 
     ``step`` is one iteration of the loop, which tests call directly. ``run_once`` runs everything now, with or without
     the lead.
@@ -147,6 +152,7 @@ class Duties:
         lease_beat: timedelta = LEASE_BEAT,
         lease_expiry: timedelta = LEASE_EXPIRY,
         lease_rotation: timedelta | None = None,
+        lease_per_duty: bool = False,
         random: Random,
         listener: WakeupListener | None = None,
         describe: Callable[[], Mapping[str, object]] | None = None,
@@ -154,15 +160,31 @@ class Duties:
         """Initialize the loop without starting it.
 
         ``describe`` identifies the process to readers of the lease. Duties of one node need no lease and leave it out.
+        With ``lease_per_duty`` each duty has a lease of its own, so that several processes lead at a time.
         """
         self._clock, self._random, self._listener, self._describe = clock, random, listener, describe
         unused = None
-        if describe is not None and coordination is not Coordination.LEASE:
-            unused = UnusedLease(store, clock, holder, coordination, lease_expiry)
-        self._lead: Leadership
+        if describe is not None and (lease_per_duty or coordination is not Coordination.LEASE):
+            mode = MODE if lease_per_duty else coordination
+            unused = UnusedLease(store, clock, holder, mode, lease_expiry)
+        self._per_duty: DutyLeases | None = None
+        lead: Leadership
         match coordination:
+            case Coordination.LEASE if lease_per_duty:
+                self._per_duty = DutyLeases(
+                    store,
+                    clock,
+                    holder,
+                    [duty.beside or duty.name for duty in duties],
+                    beat=lease_beat,
+                    expiry=lease_expiry,
+                    rotation=lease_rotation,
+                    random=random,
+                    listener=listener,
+                    unused=unused,
+                )
             case Coordination.LEASE:
-                self._lead = ByLease(
+                lead = ByLease(
                     store,
                     clock,
                     holder,
@@ -173,15 +195,24 @@ class Duties:
                     listener=listener,
                 )
             case Coordination.ADVISORY:
-                self._lead = ByLock(
+                lead = ByLock(
                     store, clock, beat=lease_beat, expiry=lease_expiry, random=random, unused=unused
                 )
             case _:
-                self._lead = Everyone(unused)
+                lead = Everyone(unused)
+        per_duty = None if self._per_duty is None else self._per_duty.leads
+        self._leads: list[Leadership] = [lead] if per_duty is None else list(per_duty.values())
         now = clock.monotonic()
         # Processes that compete for the same work start at different times.
         offset = random.random() if coordination in SPREAD else 0.0
-        self._slots = [_Slot(duty, now + offset * duty.every.total_seconds()) for duty in duties]
+        self._slots = [
+            _Slot(
+                duty,
+                now + offset * duty.every.total_seconds(),
+                lead if per_duty is None else per_duty[duty.beside or duty.name],
+            )
+            for duty in duties
+        ]
         # Only one duty runs at a time, even while another thread calls run_once.
         self._one = threading.Lock()
         self._changed = threading.Condition()
@@ -191,17 +222,20 @@ class Duties:
 
     @property
     def leading(self) -> bool:
-        """Whether this process runs the duties at the moment."""
-        return self._lead.leading
+        """Whether this process runs the duties, or one of them, at the moment."""
+        return any(lead.leading for lead in self._leads)
 
     def status(self) -> dict[str, object]:
         """The statistics of each duty."""
         return {slot.duty.name: slot.status() for slot in self._slots}
 
-    def _lease_data(self) -> dict[str, object]:
-        """The lease's metadata: its holder, and the statistics of each duty."""
+    def _lease_data(self, lead: Leadership) -> dict[str, object]:
+        """The metadata of a lease: its holder, and the statistics of its duties."""
         holder = {} if self._describe is None else {"holder": dict(self._describe())}
-        return {**holder, "duties": self.status()}
+        return {
+            **holder,
+            "duties": {slot.duty.name: slot.status() for slot in self._slots if slot.lead is lead},
+        }
 
     def start(self) -> None:
         """Start the thread and listen for wake-ups."""
@@ -216,7 +250,8 @@ class Duties:
             self._changed.notify_all()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(_JOIN)
-        self._lead.close()
+        for lead in self._leads:
+            lead.close()
 
     def run_once(self) -> dict[str, Done]:
         """Run every duty now, in this thread, until no work is left; raise the first error after all duties have run."""
@@ -238,10 +273,11 @@ class Duties:
     # The loop ----------------------------------------------------------------------------------------------------------
 
     def _hear(self, topics: frozenset[str]) -> None:
-        if NAME in topics:
-            self._lead.invite()
-        elif not self._lead.leading:
-            return  # only the leader acts on other topics
+        concerned = [lead.hear(topics) for lead in self._leads]
+        if any(concerned) and self._per_duty is not None:
+            self._per_duty.heard()
+        if not any(concerned) and not self.leading:
+            return  # only a leader acts on other topics
         with self._changed:
             self._heard |= topics
             self._changed.notify_all()
@@ -260,24 +296,32 @@ class Duties:
         """Keep the lead up to date, run the duty that is most overdue, and return the seconds until the next step."""
         with self._changed:
             topics, self._heard = frozenset(self._heard), set()
-        led = self._lead.leading
-        wait = self._lead.step(self._lease_data)
+        led = [lead for lead in self._leads if lead.leading]
+        wait = self._step_leads()
         now = self._clock.monotonic()
-        if not self._lead.leading or not self._slots:
+        slots = [slot for slot in self._slots if slot.lead.leading]
+        if not slots:
             return wait
-        for slot in self._slots:
-            if led:
+        for slot in slots:
+            if slot.lead in led:
                 slot.wake(topics)
             else:
                 # The previous leader may have left any duty undone.
                 slot.due = min(slot.due, now)
-        slot = min(self._slots, key=lambda slot: slot.due)
+        slot = min(slots, key=lambda slot: slot.due)
         if slot.due > now:
             return min(wait, slot.due - now)
-        if not self._lead.sure():
+        if not slot.lead.sure():
             return 0.0  # the next step finds out whether the lead is lost
         self._do(slot)
         return 0.0  # the lease may need a renewal between two duties
+
+    def _step_leads(self) -> float:
+        """Keep every lead up to date; return the seconds until the next call."""
+        if self._per_duty is not None:
+            return self._per_duty.step(lambda lead: lead.step(lambda: self._lease_data(lead)))
+        (lead,) = self._leads
+        return lead.step(lambda: self._lease_data(lead))
 
     def _do(self, slot: _Slot) -> Done | Exception:
         with self._one:

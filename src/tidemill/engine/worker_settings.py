@@ -46,6 +46,7 @@ class WorkerSettings:
     lease_expiry: timedelta = LEASE_EXPIRY  #: length of the leader's lease
     #: how long a worker leads before it passes the leader's lease on; None: until it ends
     lease_rotation: timedelta | None = None
+    lease_per_duty: bool = False  #: a lease for each duty, so that several processes share the duties
     coordination: Coordination | None = None  #: which workers run the duties; None: the store's default
     #: how long a runner may send no message before it is replaced
     silence: timedelta = timedelta(seconds=120)
@@ -67,7 +68,7 @@ class WorkerSettings:
         for name in ("poll", "beat", "expiry", "lease_beat", "lease_expiry", "silence"):
             if getattr(self, name) <= _ZERO:
                 raise BadSettings(f"{name} is {getattr(self, name)}; give a duration longer than zero")
-        self._check_rotation()
+        self._check_leases()
         for name in ("grace", "patience", "buffer", "newer_code_wait"):
             if getattr(self, name) < _ZERO:
                 raise BadSettings(f"{name} is {getattr(self, name)}; give zero or longer")
@@ -77,17 +78,18 @@ class WorkerSettings:
                     f"{beat} is {getattr(self, beat)} and {expiry} {getattr(self, expiry)}; the expiry must be at least three beats long"
                 )
 
-    def _check_rotation(self) -> None:
-        if self.lease_rotation is None:
-            return
-        if self.lease_rotation < self.lease_expiry:
+    def _check_leases(self) -> None:
+        if self.lease_rotation is not None and self.lease_rotation < self.lease_expiry:
             raise BadSettings(
                 f"lease_rotation is {self.lease_rotation}; give at least lease_expiry, which is {self.lease_expiry}"
             )
-        if self.coordination not in (None, Coordination.LEASE):
-            raise BadSettings(
-                f"lease_rotation needs coordination 'lease', and coordination is {self.coordination.value!r}"
-            )
+        if self.coordination in (None, Coordination.LEASE):
+            return
+        for name, given in (("lease_rotation", self.lease_rotation), ("lease_per_duty", self.lease_per_duty)):
+            if given:
+                raise BadSettings(
+                    f"{name} needs coordination 'lease', and coordination is {self.coordination.value!r}"
+                )
 
 
 def read_settings(given: dict[str, Any]) -> WorkerSettings:
@@ -136,7 +138,7 @@ def check_memory_limit(settings: WorkerSettings) -> None:
 def fitted(settings: WorkerSettings, url: str) -> WorkerSettings:
     """Return the settings adapted to the store at this URL: coordination of the duties and number of connections."""
     many = url.startswith("postgres")
-    leads = many or settings.lease_rotation is not None
+    leads = many or settings.lease_rotation is not None or settings.lease_per_duty
     return replace(
         settings,
         # A leader saves queries to a database server. Querying a file or a dictionary costs next to nothing.

@@ -13,9 +13,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from tidemill.client.stats.loads import held_by_worker, is_living, serving
-from tidemill.domain.archive_totals import LEASE as ARCHIVE
 from tidemill.domain.breaker import BreakerPhase, phase_at, read
-from tidemill.domain.cluster import Worker, WorkerState, holder_of
+from tidemill.domain.cluster import DUTIES, Worker, WorkerState, duty_lease_name, holder_of
 from tidemill.domain.filters import JobFilter, Sort
 from tidemill.domain.flow_states import SKIP_REASON, SKIPPED, node_label
 from tidemill.domain.job import JobRow
@@ -26,6 +25,9 @@ from tidemill.domain.records import Pause, PauseKind, Setting
 from tidemill.domain.signals import QUESTION
 from tidemill.domain.states import ENDED, HELD, JobState
 from tidemill.stores.base import Store
+
+_RECLAIMS = (DUTIES, duty_lease_name("reclaim"))
+"""The leases whose holder reclaims the jobs of dead workers."""
 
 
 class LimitUsage(NamedTuple):
@@ -150,7 +152,7 @@ def _explain(store: Store, job: JobRow, now: datetime) -> list[Reason]:
     if job.state in ENDED or job.state is JobState.REVIEW_NEEDED:
         return reasons(job, WhyInput(), now)
     workers = store.workers()
-    leases = [lease for lease in store.leases() if lease.held(now) and lease.name != ARCHIVE]
+    leases = [lease for lease in store.leases() if lease.held(now) and lease.name in _RECLAIMS]
     holders = [(lease, holder_of(lease, workers)) for lease in leases]
     reclaimer = next(
         (holder.name or str(lease.holder) for lease, holder in holders if holder is not None), None

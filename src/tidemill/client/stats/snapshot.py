@@ -259,7 +259,7 @@ def raised(look: Snapshot, thresholds: Thresholds | None, window: timedelta) -> 
         enabled=settings.get("worker_enabled") is not False,
         paused_at=paused[0].paused_at if paused else None,
         leaders=tuple(
-            LeaderFact(lease.name, lease.acquired_at, lease.beat_at, last_tick(lease))
+            LeaderFact(lease.name, lease.acquired_at, lease.beat_at, last_tick(lease), interval_of(lease))
             for lease in leases
             if not lease.is_of_app
             and lease.holder is not None
@@ -361,6 +361,12 @@ def last_tick(lease: Lease) -> datetime | None:
         if ticked.tzinfo is not None:
             found.append(ticked)
     return max(found, default=None)
+
+
+def interval_of(lease: Lease) -> timedelta:
+    """Return the interval of the duty under this lease that runs most often; zero if its holder reports none."""
+    reported = [duty.get("every") for duty in duties_of(lease).values()]
+    return timedelta(seconds=min((every for every in reported if isinstance(every, int | float)), default=0))
 
 
 def _sum(groups: EndedGroups) -> EndedGroup:

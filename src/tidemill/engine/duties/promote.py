@@ -74,4 +74,4 @@ class Repeat:
 
     def duty(self) -> Duty:
         """This duty for the loop."""
-        return Duty("repeat", timedelta(hours=1), self, due_after=self.due)
+        return Duty("repeat", timedelta(hours=1), self, due_after=self.due, beside="promote")

@@ -409,6 +409,7 @@ class _Parts:
             lease_beat=settings.lease_beat,
             lease_expiry=settings.lease_expiry,
             lease_rotation=settings.lease_rotation,
+            lease_per_duty=settings.lease_per_duty,
             random=random,
             listener=self.listener,
             describe=lambda: holder_data(process_name(), alive()),

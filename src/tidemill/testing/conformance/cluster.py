@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from tidemill.domain.cluster import Heartbeat, Pulse, Worker, WorkerState
+from tidemill.domain.cluster import Heartbeat, Pulse, Worker, WorkerState, duty_lease_name
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.job import Finish
 from tidemill.domain.lanes import Lane
@@ -333,6 +333,34 @@ class LeaseLaws:
         for name in ("c", "a", "b"):
             assert store.acquire(name, WORKER, ttl=HOUR, now=T0) is not None
         assert [lease.name for lease in store.leases()] == ["a", "b", "c"]
+
+    def test_a_lease_for_each_duty_changes_hands_apart_from_the_others(self, store: Store) -> None:
+        names = [duty_lease_name(duty) for duty in ("fire", "promote", "sweep")]
+        for name in names:
+            assert store.acquire(name, WORKER, ttl=HOUR, now=T0) is not None
+            assert store.renew(name, WORKER, 1, ttl=HOUR, metadata={"duties": {name: {}}}, now=at(1))
+        assert store.release(names[1], WORKER, 1)
+        passed_on = store.acquire(names[1], OTHER, ttl=HOUR, now=at(2))
+        assert passed_on is not None
+        leases = store.leases()
+        assert [lease.name for lease in leases] == names
+        assert [(lease.holder, lease.term) for lease in leases] == [(WORKER, 1), (OTHER, 2), (WORKER, 1)]
+        assert [list(lease.metadata) for lease in leases] == [["duties"], [], ["duties"]]
+        assert not store.renew(names[1], WORKER, 1, ttl=HOUR, now=at(3))
+        assert store.renew(names[0], WORKER, 1, ttl=HOUR, now=at(3))
+        assert not store.release(names[2], OTHER, 2)
+
+    def test_many_leases_taken_at_once_get_one_holder_each(self, store: Store) -> None:
+        names = [duty_lease_name(f"duty-{number}") for number in range(6)]
+        wanted = [(name, new_id()) for name in names for _ in range(3)]
+        reach = [
+            partial(patiently, store.acquire, name, holder, ttl=SECOND, now=T0) for name, holder in wanted
+        ]
+        taken = [lease for lease in together(reach) if lease is not None]
+        assert sorted(lease.name for lease in taken) == names
+        assert [(lease.name, lease.holder) for lease in store.leases()] == sorted(
+            (lease.name, lease.holder) for lease in taken
+        )
 
     def test_one_of_many_concurrent_acquires_gets_the_lease(self, store: Store) -> None:
         holders = [new_id() for _ in range(6)]

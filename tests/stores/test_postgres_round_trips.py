@@ -139,6 +139,7 @@ def silent_store(migrated_postgres_url: str) -> Iterator[Store]:
 def test_a_step_reads_what_the_job_that_it_releases_and_claims_needs(silent_store: Store) -> None:
     store = silent_store
     lane = Lane("flow", "default", 0)
+    sent: list[str] = []
     for _ in range(2):
         # The first turn prepares the statements.
         group, first, second = new_id(), new_id(), new_id()

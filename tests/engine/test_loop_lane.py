@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from contextvars import ContextVar
 from pathlib import Path
 
 import pytest
 from tests.engine.harness import PATIENCE, STORES, Harness, Place, a_place, opened
 
+from tidemill.clock import SystemClock
 from tidemill.domain.cluster import CancelRequest
 from tidemill.domain.states import ENDED, JobState
+from tidemill.engine.executors.local import LoopExecutor
+from tidemill.tasks.hooks import NO_HOOKS
 
 S = JobState
 
@@ -226,3 +230,28 @@ def test_an_exception_whose_string_conversion_exits_frees_its_slot(harness: Harn
         assert {row.state for row in rows} == {S.FAILED}
         rows = harness.ends(next_on_the_loop.enqueue(), next_in_a_thread.enqueue())
         assert {row.state for row in rows} == {S.COMPLETED}
+
+
+def test_an_idle_loop_does_not_run_for_an_answer_that_arrives_soon() -> None:
+    turns: list[object] = []
+
+    class CountingLane(LoopExecutor):
+        def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+            turns.append(loop)
+
+    lane = CountingLane(1, SystemClock(), NO_HOOKS, lambda held, ended: None, lambda: None)
+    ours, theirs = socket.socketpair()
+    with ours, theirs, closing(asyncio.new_event_loop()) as loop:
+        lane._loop = lane._turning = loop
+        theirs.send(b"answer")
+        lane.turn_until(ours.fileno())
+        assert turns == []
+        lane.turn_until(ours.fileno(), alert=True)
+        assert turns == [loop]
+        lane._active = 1
+        lane.turn_until(ours.fileno())
+        assert turns == [loop, loop]
+        lane._active = 0
+        ours.recv(10)
+        lane.turn_until(ours.fileno())
+        assert turns == [loop, loop, loop]

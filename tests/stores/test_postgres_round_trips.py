@@ -12,9 +12,12 @@ from psycopg.pq import Trace
 from tests.servers.postgres import TestPostgres
 
 from tidemill.domain.cluster import CancelRequest, Pulse, Worker
+from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import NewJob
+from tidemill.domain.graph import ENDLESS_SPARE, Edge, GroupKind, NewGroup, NewJoin
+from tidemill.domain.job import Details, Finish, NewJob
 from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
+from tidemill.domain.references import INPUTS
 from tidemill.domain.schedules import Advance
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
@@ -122,3 +125,42 @@ def test_promote_returns_the_next_due_time(store: Store) -> None:
     assert promoted.lanes == {LaneKey("default", "default", 0)}
     assert promoted.next_run_at is not None
     assert store.promote(1000) == (0, frozenset(), promoted.next_run_at, frozenset())
+
+
+@pytest.fixture
+def silent_store(migrated_postgres_url: str) -> Iterator[Store]:
+    """Open a store with one connection that sends no wake-ups, because a thread would send them at any time."""
+    store = open_store(f"{migrated_postgres_url}?pool=1&notify=no")
+    store.register(Worker(WORKER, "w"), lease=LEASE)
+    yield store
+    store.close()
+
+
+def test_a_step_reads_what_the_job_that_it_releases_and_claims_needs(silent_store: Store) -> None:
+    store = silent_store
+    lane = Lane("flow", "default", 0)
+    sent: list[str] = []
+    for _ in range(2):
+        # The first turn prepares the statements.
+        group, first, second = new_id(), new_id(), new_id()
+        takes_first = Details(group_id=group, options={INPUTS: [str(first)]})
+        store.start_flow(
+            [NewGroup(group, "default", GroupKind.FLOW, "flow")],
+            [
+                NewJob(first, "t", queue="flow", details=Details(group_id=group)),
+                NewJob(second, "t", queue="flow", waiting="needs the first", details=takes_first),
+            ],
+            [Edge(second, first)],
+            [NewJoin(group, 0, 2, ENDLESS_SPARE, 2), NewJoin(second, 0, 1, 0, 1)],
+        )
+        (claim,) = store.claim(ClaimRequest(WORKER, [lane], 1))
+        finish = Finish(claim, COMPLETED, '"made"', None, 0.0, 0.0, tied=True)
+        with traced_messages(store) as sent:
+            step = store.step([finish], ClaimRequest(WORKER, [lane], 1))
+        (follower,) = step.claims
+        assert follower.id == second
+        assert step.starts == store.job_starts([second])
+        assert step.starts is not None
+        assert step.starts.results[first].result == '"made"'
+        assert store.finish([Finish(follower, COMPLETED, None, None, 0.0, 0.0, tied=True)]) == frozenset()
+    assert sent.count("Flush") + round_trips(sent) == 2, sent

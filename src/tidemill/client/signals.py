@@ -16,6 +16,7 @@ from tidemill.client.access import TenantApi, named, note, who
 from tidemill.client.enqueue.options import id_of
 from tidemill.client.own_connection import asignal_on, signal_on
 from tidemill.domain.bounds import LONGEST_KEY, MOST_CHECKPOINT, check_size, check_text
+from tidemill.domain.calls import call_for
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.json_schema import schema_problems
 from tidemill.domain.signals import (
@@ -104,7 +105,9 @@ class Signals(TenantApi):
             with target.transaction():
                 accepted = self._posted(target, signal)
         if woken:
-            target.notify([f"ready:{receiver.queue}" for receiver in woken])
+            target.notify(
+                [call_for(1, signal.job_id.int), *(f"ready:{receiver.queue}" for receiver in woken)]
+            )
         elif accepted:
             # A job that was suspended at the same time did not see the signal before its commit.
             self._wake(target, [signal.job_id])
@@ -328,6 +331,8 @@ class Signals(TenantApi):
         with contextlib.suppress(StoreError):
             woken = store.wake_receivers(ids, event_id=event_id, limit=RECEIVERS_AT_ONCE, now=self._pin)
             topics = {f"ready:{receiver.queue}" for receiver in woken}
+            if woken:
+                topics.add(call_for(len(woken), woken[0].id.int))
             if len(woken) >= RECEIVERS_AT_ONCE:
                 topics.add("signals")
             if topics:

@@ -18,6 +18,9 @@ from tidemill.domain.graph import (
 )
 from tidemill.domain.states import JobState
 
+GROUP_ENDS = "groups"
+"""The wake-up topic of flows, maps and batches that have ended."""
+
 UNREACHABLE = "a job it needs did not end as required"
 
 

@@ -71,6 +71,7 @@ from tidemill.domain.job import (
 )
 from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
 from tidemill.domain.log_search import FoundLine, LogFilter
+from tidemill.domain.node_results import JobStarts
 from tidemill.domain.states import JobState
 from tidemill.stores.access import AuditStore, KeyStore, SessionStore
 from tidemill.stores.archive import ArchiveStore
@@ -117,10 +118,14 @@ class Promoted(NamedTuple):
 
 
 class StepResult(NamedTuple):
-    """The finished batch's lost ids, and the newly claimed jobs."""
+    """The finished batch's lost ids, and the newly claimed jobs.
+
+    ``starts`` has the answer of ``job_starts`` for those jobs for which the store has read it already.
+    """
 
     lost: frozenset[UUID]
     claims: list[Claim]
+    starts: JobStarts | None = None
 
 
 class SchemaStatus(NamedTuple):

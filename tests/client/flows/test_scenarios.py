@@ -325,7 +325,7 @@ def test_s22_many_sleepers_that_are_due_in_the_same_second_all_wake_up(app: App)
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("app", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("app", ["sqlite", "postgres"], indirect=True)
 def test_s22_a_million_sleepers_that_are_due_in_the_same_second_are_released_once(app: App) -> None:
     store = app.store
     for _ in range(MILLION // LOT):

@@ -24,6 +24,7 @@ from tidemill.client.enqueue.bound_task import BoundTask
 from tidemill.client.enqueue.writes import wake
 from tidemill.client.flows.api import read_id, read_statuses
 from tidemill.client.flows.graph import read_timeline
+from tidemill.client.flows.waiting import await_groups
 from tidemill.client.jobs.handle import Job
 from tidemill.domain.archived_flows import ArchivedFlow, read_flow_counts
 from tidemill.domain.bounds import check_key, check_name, check_text
@@ -224,14 +225,13 @@ class BatchRun:
         """Wait until all jobs have ended; raises ``FlowFailed``, ``JobCancelled`` or ``WaitTimeout``."""
         seconds = None if timeout is None else read_duration("timeout", timeout).total_seconds()
         ends = None if seconds is None else time.monotonic() + seconds
-        store, listener = self._where, self._where.listen()
+        listener = self._where.listen()
         try:
-            store.notify(["watch"])
             while not self.refresh().ended:
                 left = _POLL if ends is None else min(_POLL, ends - time.monotonic())
                 if left <= 0:
                     raise WaitTimeout(f"batch {self.name!r} has not ended within {seconds:g} s", id=self.id)
-                listener.wait(left)
+                await_groups(listener, left)
         finally:
             listener.close()
         if self._row.state is FlowState.CANCELLED:

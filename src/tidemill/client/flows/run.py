@@ -15,6 +15,7 @@ from tidemill.archive.flows import groups_of
 from tidemill.client._base import async_twin
 from tidemill.client.access import note
 from tidemill.client.flows.graph import FlowGraph, graph_of, read_timeline
+from tidemill.client.flows.waiting import await_groups
 from tidemill.client.jobs.handle import Job
 from tidemill.domain.archived_flows import ArchivedFlow, read_flow_counts
 from tidemill.domain.bounds import check_text
@@ -237,15 +238,13 @@ class FlowRun:
     aresult = async_twin(result)
 
     def _looks(self, ends: float | None) -> Generator[None, None, None]:
-        """Read the flow after every notification about ended jobs, until the time is over."""
+        """Read the flow when groups have ended, and several times a second, until the time is over."""
         self.refresh()
         yield
         listener = self._where.listen()
         try:
-            self._where.notify(["watch"])
             while ends is None or time.monotonic() < ends:
-                left = _POLL if ends is None else min(_POLL, max(ends - time.monotonic(), 0))
-                listener.wait(left)
+                await_groups(listener, _POLL if ends is None else min(_POLL, ends - time.monotonic()))
                 self.refresh()
                 yield
         finally:
@@ -290,7 +289,7 @@ class FlowRun:
         return registry.get(job.task).result.load(text) if job.task in registry else json.loads(text)
 
     def watch(self) -> Iterator[FlowRun]:
-        """Yield the flow at each change of its status, and about twice a second while it runs, until it has ended."""
+        """Yield the flow at each change of its status, and several times a second while it runs, until it has ended."""
         for _ in self._looks(None):
             yield self
             if self.ended:

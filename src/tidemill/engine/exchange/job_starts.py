@@ -39,13 +39,22 @@ class StartPatience(Protocol):
     def rest(self, seconds: float) -> None: ...
 
 
-def starts_of(store: Store, claims: Sequence[Claim], patience: StartPatience) -> JobStarts:
-    """The details of jobs that have more of them than the claim contains, and the results that they take."""
+def starts_of(
+    store: Store, claims: Sequence[Claim], patience: StartPatience, known: JobStarts | None = None
+) -> JobStarts:
+    """The details of jobs that have more of them than the claim contains, and the results that they take.
+
+    ``known`` has those that the store has read with the claim.
+    """
     detailed = [claim.id for claim in claims if claim.detailed]
+    if known is not None:
+        detailed = [id for id in detailed if id not in known.details]
     if not detailed:
-        return NO_STARTS
-    found = _patiently(lambda: store.job_starts(detailed), "the arguments of jobs", patience)
-    return found or NO_STARTS
+        return known or NO_STARTS
+    found = _patiently(lambda: store.job_starts(detailed), "the arguments of jobs", patience) or NO_STARTS
+    if known is None:
+        return found
+    return JobStarts({**known.details, **found.details}, {**known.results, **found.results})
 
 
 def held_of(

@@ -137,7 +137,7 @@ class LoopDriver:
 
     def _launch(self, settled: list[Settled], plan: ClaimPlan) -> bool:
         """Send this step ahead if it is a simple one and nothing has to be read first; return whether it was sent."""
-        if not settled or not self._steps.may_send_ahead():
+        if not settled or self._has_linked(settled) or not self._steps.may_send_ahead():
             return False
         try:
             self._ahead = ahead = self._ahead or self._store.steps_ahead()
@@ -151,6 +151,11 @@ class LoopDriver:
         with self._shared.changed:
             self._machine.flight_begins()
         return True
+
+    def _has_linked(self, settled: list[Settled]) -> bool:
+        """Whether one of these jobs belongs to a flow. The store answers such a step before it can plan the next one."""
+        linked = self._shared.planner.linked
+        return bool(linked) and any(item.claim.id.int in linked for item in settled)
 
     def _await_landing(self, *, hurry: bool) -> None:
         """Handle the answer to the oldest step, or run the loop until it arrives or another step can be sent."""

@@ -20,6 +20,7 @@ from uuid import UUID
 from tidemill.clock import Clock
 from tidemill.domain.job import Claim, Finish
 from tidemill.domain.lanes import ClaimRequest
+from tidemill.domain.node_results import JobStarts
 from tidemill.engine.exchange.finisher import Settled, finishes_of
 from tidemill.engine.exchange.held_job import HeldJob
 from tidemill.engine.exchange.machine import LaneLook, Wakeup
@@ -49,7 +50,9 @@ class ExchangeOwner(Protocol):
 
     counters: Counters
 
-    def take_over(self, claims: Sequence[Claim], dated: float | None = None) -> None: ...
+    def take_over(
+        self, claims: Sequence[Claim], dated: float | None = None, starts: JobStarts | None = None
+    ) -> None: ...
 
     def about_to_write(self, settled: Sequence[Settled]) -> None: ...
 
@@ -219,7 +222,7 @@ class StepRunner:
         stamp = Stamp(self._clock)
         if request is not None and self._claimer.rates:
             request = request._replace(dating=stamp)
-        claims = self._call(settled, plan, request, answer)
+        claims, starts = self._call(settled, plan, request, answer)
         self.completed += 1
         if not self._machine.store_ok:
             self.note_answer()
@@ -229,7 +232,7 @@ class StepRunner:
             if plan is not None:
                 self._claimer.claimed(plan, request, claims)
         if claims:
-            self._owner.take_over(claims, stamp.at)
+            self._owner.take_over(claims, stamp.at, starts)
         return claims
 
     def _call(
@@ -238,21 +241,22 @@ class StepRunner:
         plan: ClaimPlan | None,
         request: ClaimRequest | None,
         answer: Callable[[], StepResult] | None,
-    ) -> Sequence[Claim]:
+    ) -> tuple[Sequence[Claim], JobStarts | None]:
         """Make the call that the results and the request need."""
         if not settled:
             assert request is not None
-            return self._asked(plan, request, partial(self._store.claim, request))
+            return self._asked(plan, request, partial(self._store.claim, request)), None
         claims: Sequence[Claim] = ()
+        starts: JobStarts | None = None
         if request is None:
             lost = self._store.finish(self._finishes(settled))
         else:
             ask = answer or partial(self._store.step, self._finishes(settled), request)
-            lost, claims = self._asked(plan, request, ask)
+            lost, claims, starts = self._asked(plan, request, ask)
         written = list(settled)
         settled.clear()
         self.report_written(written, lost)
-        return claims
+        return claims, starts
 
     def _finishes(self, settled: Sequence[Settled]) -> list[Finish]:
         self._owner.about_to_write(settled)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import select
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -28,6 +29,9 @@ _log = logging.getLogger("tidemill.engine")
 
 TURN = 0.002
 """Seconds for which one asyncio task runs jobs before it yields: jobs that never wait must not starve the others."""
+
+ALONE = 0.002
+"""Seconds for which an idle loop is not run while its thread waits for the store."""
 
 GIVEN_UP = object()
 """The handle of a job whose thread does not return."""
@@ -132,8 +136,11 @@ class LoopExecutor:
     def turn_until(self, file: int, *, alert: bool = False) -> None:
         """Run the loop while its thread waits for the store, until ``file`` is readable.
 
-        With ``alert``, it also stops when there is work.
+        With ``alert``, it also stops when there is work. While no job needs the loop, the thread waits for the file alone at
+        first: most answers arrive sooner than the loop starts and stops.
         """
+        if not alert and self.idle and _arrives(file):
+            return
         # Not asyncio.get_event_loop(): a job may have set another loop, or None, for this thread.
         loop = self.loop
         self._waiting_here = not alert
@@ -438,6 +445,15 @@ def unstarted(now: float) -> ExecutionEnd:
     return ExecutionEnd(
         Released("the worker could not confirm its lease before it began"), None, None, now, now
     )
+
+
+def _arrives(file: int) -> bool:
+    """Whether the file becomes readable within ``ALONE`` seconds."""
+    if not hasattr(select, "poll"):
+        return bool(select.select([file], (), (), ALONE)[0])
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    return bool(poll.poll(ALONE * 1000))
 
 
 def _failed(held: HeldJob, error: BaseException, clock: Clock) -> ExecutionEnd:

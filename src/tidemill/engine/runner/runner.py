@@ -16,6 +16,7 @@ from tidemill.domain.cluster import CancelRequest
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.job import Claim
 from tidemill.domain.limits import Rules
+from tidemill.domain.node_results import JobStarts
 from tidemill.domain.outcome import STOPPING, Misfit
 from tidemill.engine.completion import Connections
 from tidemill.engine.exchange.exchange import Exchange
@@ -279,14 +280,16 @@ class Runner:
 
     # Incoming jobs ----------------------------------------------------------------------------------------------------
 
-    def take_over(self, claims: Sequence[Claim], dated: float | None = None) -> None:
+    def take_over(
+        self, claims: Sequence[Claim], dated: float | None = None, starts: JobStarts | None = None
+    ) -> None:
         """Start these jobs, or release those that must not start.
 
-        Starts under a rate were recorded at or after the reading ``dated``.
+        Starts under a rate were recorded at or after the reading ``dated``. ``starts`` has data of jobs that is read already.
         """
         if self.config.tasks:
             claims = [self.config.applied(claim, self._registry.name_of(claim.task)) for claim in claims]
-        starts = starts_of(self.store, claims, self._exchange)
+        starts = starts_of(self.store, claims, self._exchange, starts)
         if starts.details:
             linked = [id.int for id, details in starts.details.items() if details.group_id is not None]
             self._exchange.linked.update(linked)

@@ -56,9 +56,7 @@ class MemoryControl(MemoryJobEvents, ControlStore):
                 changed.add(after.id)
                 state.unreachable.pop(after.id, None)
             self._append_moved(moves, [after for _, after, _ in planned if after.id in changed], moment)
-            queues = count_ends(state, ends, moment)
-            if queues:
-                self._ring(queues)
+            self._ring(count_ends(state, ends, moment))
             if ends and note_ends(state, ends, moment):
                 self._bell.ring([TOPIC])
             return frozenset(changed)

@@ -41,9 +41,9 @@ class MemoryPart:
         if self._closed:
             raise StoreUnavailable("this memory store was closed; open a new one")
 
-    def _ring(self, queues: Iterable[str]) -> None:
-        """Wake the workers of queues that grew."""
-        topics = [f"ready:{queue}" for queue in sorted(set(queues))]
+    def _ring(self, topics: Iterable[str]) -> None:
+        """Wake those who wait for one of these topics."""
+        topics = sorted(set(topics))
         if topics:
             self._bell.ring(topics)
 

@@ -167,7 +167,8 @@ class MemoryFlows(MemoryControl, FlowStore, FlowQueries, NodeResults):
             self._ring(repair(state, changed, moment)[1])
             # A node that waits again although all that it needs has ended gets no further count.
             full = [id for id in changed if id in state.joins and state.joins[id][0].remaining <= 0]
-            self._ring(queue for id in full if (queue := join_counts.release(state, id, moment)) is not None)
+            queues = (join_counts.release(state, id, moment) for id in full)
+            self._ring(f"ready:{queue}" for queue in queues if queue is not None)
             waiting = {move.id for move in ours if move.state is JobState.WAITING}
             join_counts.note_again(state, waiting & changed, moment)
             return changed
@@ -178,8 +179,8 @@ class MemoryFlows(MemoryControl, FlowStore, FlowQueries, NodeResults):
         with self._open() as state:
             ids = sorted((id for id in state.joins if after is None or id.int > after.int), key=_number)
             page = ids[:limit]
-            wrong, queues = repair(state, page, self._at(now))
-            self._ring(queues)
+            wrong, topics = repair(state, page, self._at(now))
+            self._ring(topics)
             return Recounted(frozenset(wrong), page[-1] if len(ids) > limit else None)
 
     def still_unreachable(self, ids: Collection[UUID]) -> frozenset[UUID]:
@@ -322,7 +323,7 @@ def put_graph(
     replaced: Collection[UUID],
     now: datetime,
 ) -> set[str]:
-    """Write groups, edges and joins, and count what has ended. Returns the queues that grew."""
+    """Write groups, edges and joins, and count what has ended. Returns wake-up topics."""
     new_groups = {group.id for group in groups}
     for group in groups:
         state.flows[group.id] = _row(group, now)
@@ -342,7 +343,7 @@ def put_graph(
 
 
 def repair(state: State, ids: Collection[UUID], now: datetime) -> tuple[list[UUID], set[str]]:
-    """Recount the joins of waiting jobs and live groups. Returns the ids that were wrong, and the queues that grew."""
+    """Recount the joins of waiting jobs and live groups. Returns the ids that were wrong, and wake-up topics."""
     wrong: list[UUID] = []
     counts: list[JoinCount] = []
     for id in ids:

@@ -23,6 +23,7 @@ from tidemill.domain.graph import (
     outcome_of,
 )
 from tidemill.domain.join_counts import (
+    GROUP_ENDS,
     UNREACHABLE,
     Ended,
     NeedState,
@@ -42,18 +43,21 @@ from tidemill.stores.memory.state import State
 
 
 def count_ends(state: State, ends: Iterable[Ended], now: datetime) -> set[str]:
-    """Count ends for the jobs and groups that wait for them, and the ends of groups that this closes. Returns the queues that grew."""
-    queues: set[str] = set()
+    """Count ends for the jobs and groups that wait for them, and the ends of groups that this closes. Returns wake-up topics."""
+    topics: set[str] = set()
     forward = [end for end in ends if not end.back]
     backward = [end for end in ends if end.back]
     for lot in (backward, forward):
         counts = [count for end in lot for count in _counts_of_end(state, end)]
-        queues |= apply(state, counts, now)
-    return queues
+        topics |= apply(state, counts, now)
+    return topics
 
 
 def apply(state: State, counts: Iterable[Count], now: datetime) -> set[str]:
-    """Change counter rows; release the jobs and close or reopen the groups whose join this fills or empties."""
+    """Change counter rows; release the jobs and close or reopen the groups whose join this fills or empties.
+
+    Returns the wake-up topics of queues that grew, and of groups that ended.
+    """
     sums = summed(counts)
     leaves = [
         (row, _changed(state, row, count, now))
@@ -70,9 +74,11 @@ def apply(state: State, counts: Iterable[Count], now: datetime) -> set[str]:
         if crossed:
             (full if crossed > 0 else emptied).append(id)
     ends = [end for id in emptied if (end := _reopened(state, id)) is not None]
-    ends += [end for id in full if (end := _closed(state, id, now)) is not None]
-    queues = {queue for id in full if (queue := release(state, id, now)) is not None}
-    return queues | count_ends(state, ends, now) if ends else queues
+    closed = [end for id in full if (end := _closed(state, id, now)) is not None]
+    topics = {f"ready:{queue}" for id in full if (queue := release(state, id, now)) is not None}
+    if closed:
+        topics.add(GROUP_ENDS)
+    return topics | count_ends(state, ends + closed, now) if ends or closed else topics
 
 
 def release(state: State, id: UUID, now: datetime) -> str | None:

@@ -162,18 +162,18 @@ class MemoryLifecycle(MemoryJobEvents, LifecycleStore, DealStore, AuditStore, St
                 answers = inserted(state, following, made, moment)
                 self.record(following_entries(accepted, answers), now=moment)
                 self._append_enqueued(made, moment)
-            queues: set[str] = set()
+            topics: set[str] = set()
             for one in additions:
-                queues |= self._add(state, one, moment)
+                topics |= self._add(state, one, moment)
             ends = _ends(state, planned)
-            queues |= count_ends(state, ends, moment)
+            topics |= count_ends(state, ends, moment)
             rings = bool(ends) and note_ends(state, ends, moment)
             self._append_finished(planned, moment)
             for finish, after, _ in planned:
                 if finish.keep is Keep.NOTHING and after.id not in state.tied:
                     state.remove(after.id)
-            if queues:
-                self._ring(queues)
+            if topics:
+                self._ring(topics)
             if rings:
                 self._bell.ring([TOPIC])
             return frozenset(lost)
@@ -193,12 +193,12 @@ class MemoryLifecycle(MemoryJobEvents, LifecycleStore, DealStore, AuditStore, St
 
     @staticmethod
     def _add(state: State, addition: _Addition, now: datetime) -> set[str]:
-        """Write what a finish adds. Returns the queues that grew."""
+        """Write what a finish adds. Returns wake-up topics."""
         id, additions, jobs, made = addition
         inserted(state, jobs, made, now)
-        queues = {job.queue for job in made if job.state is JobState.PENDING}
+        topics = {f"ready:{job.queue}" for job in made if job.state is JobState.PENDING}
         own = {join.id for join in additions.joins if join.id == id}
-        return queues | put_graph(state, additions.groups, additions.edges, additions.joins, own, now)
+        return topics | put_graph(state, additions.groups, additions.edges, additions.joins, own, now)
 
     def step(
         self, finishes: Sequence[Finish], request: ClaimRequest, *, now: datetime | None = None

@@ -253,14 +253,7 @@ class SqlFlows(SqlControl, GraphWrites, FlowStore, FlowQueries, NodeResults):
     def job_starts(self, ids: Collection[UUID]) -> JobStarts:
         if not ids:
             return JobStarts({}, {})
-        takes = {"ids": list(ids)}
-        inputs = {**takes, "limit": MOST_READ_AHEAD, "largest": LARGEST_READ_AHEAD}
-        details, results = self._db.run_together(
-            [QueryCall("details", takes), QueryCall("input_results", inputs)]
-        )
-        return JobStarts(
-            {row[0]: load_details(row[1:]) for row in details}, {row[0]: _node_result(row) for row in results}
-        )
+        return job_starts(*self._db.run_together(job_start_calls(ids)))
 
     def group_results(
         self, group_id: UUID, *, tenant: str, after: int = -1, limit: int = 1000
@@ -272,6 +265,20 @@ class SqlFlows(SqlControl, GraphWrites, FlowStore, FlowQueries, NodeResults):
             "limit": page_size(limit),
         }
         return [_node_result(row) for row in self._db.run("group_results", takes)]
+
+
+def job_start_calls(ids: Collection[UUID]) -> list[QueryCall]:
+    """The calls that read what these jobs need to begin; ``job_starts`` takes their rows."""
+    takes = {"ids": list(ids)}
+    inputs = {**takes, "limit": MOST_READ_AHEAD, "largest": LARGEST_READ_AHEAD}
+    return [QueryCall("details", takes), QueryCall("input_results", inputs)]
+
+
+def job_starts(details: Sequence[Row], results: Sequence[Row]) -> JobStarts:
+    """The rows of ``job_start_calls`` as data."""
+    return JobStarts(
+        {row[0]: load_details(row[1:]) for row in details}, {row[0]: _node_result(row) for row in results}
+    )
 
 
 def _node_result(row: Row) -> NodeResult:

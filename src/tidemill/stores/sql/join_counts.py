@@ -27,6 +27,7 @@ from tidemill.domain.graph import (
     outcome_of,
 )
 from tidemill.domain.join_counts import (
+    GROUP_ENDS,
     UNREACHABLE,
     Ended,
     JoinCount,
@@ -146,6 +147,7 @@ class JoinCounts(SqlPart):
         if states:
             columns: dict[str, list[Any]] = {"id": list(states), "state": list(states.values())}
             self._db.run("close_groups", {"now": now}, columns)
+            self.notify([GROUP_ENDS])
         return [Ended(id, outcome_of(state)) for id, state in states.items()]
 
     def _locked(self, keys: Collection[tuple[UUID, int]]) -> dict[tuple[UUID, int], Join]:

@@ -13,11 +13,13 @@ from uuid import UUID
 
 from tidemill.domain.graph import EndOutcome, FlowState, end_of_group, outcome_of
 from tidemill.domain.job import Claim, Finish
-from tidemill.domain.join_counts import UNREACHABLE, Ended
+from tidemill.domain.join_counts import GROUP_ENDS, UNREACHABLE, Ended
 from tidemill.domain.lanes import ClaimRequest
+from tidemill.domain.node_results import JobStarts
 from tidemill.domain.states import ENDED, JobState
 from tidemill.stores.base import StepResult
 from tidemill.stores.sql.driver import QueryCall, Row, Turn, Turns
+from tidemill.stores.sql.flows import job_start_calls, job_starts
 from tidemill.stores.sql.lifecycle import claim_takes, claims_of, finish_call, gated_columns
 from tidemill.stores.sql.occurrences import TOPIC as OCCURRENCES
 from tidemill.stores.sql.store import SqlStore
@@ -88,15 +90,26 @@ def _step_turns(
         unreachable = unreachable or more.unreachable
     noted = bool(defined) and (yield from _note_turns(defined, now))
     claims: Sequence[Claim] = ()
+    starts: JobStarts | None = None
     if request is not None:
         claim = QueryCall("claim", claim_takes(request, now), gated_columns(request.lanes))
-        (rows,) = yield Turn([claim], last=True)
+        ahead = _read_ahead(released, request)
+        rows, *read = yield Turn([claim, *ahead], last=True)
         claims = claims_of(rows, request)
+        starts = job_starts(*read) if read else None
         # The jobs that this step claims need no wake-up.
         for taken in claims:
             released.pop(taken.id, None)
-    topics = _topics(released, unreachable=unreachable)
-    return _TiedStep(StepResult(counted.lost, list(claims)), topics | {OCCURRENCES} if noted else topics)
+    topics = _topics(released, closes=bool(counted.closed), unreachable=unreachable)
+    step = StepResult(counted.lost, list(claims), starts)
+    return _TiedStep(step, topics | {OCCURRENCES} if noted else topics)
+
+
+def _read_ahead(released: Mapping[UUID, str], request: ClaimRequest) -> list[QueryCall]:
+    """The calls that read what the released jobs need to begin, in case that this step claims them."""
+    queues = {lane.queue for lane in request.lanes}
+    ids = [id for id, queue in released.items() if queue in queues]
+    return job_start_calls(ids) if 0 < len(ids) <= request.limit else []
 
 
 def _note_turns(ids: Sequence[UUID], now: datetime | None) -> Turns[bool]:
@@ -112,12 +125,13 @@ def _note_turns(ids: Sequence[UUID], now: datetime | None) -> Turns[bool]:
 
 def _group_turns(ends: Mapping[UUID, EndOutcome], now: datetime | None) -> Turns[frozenset[str]]:
     counted = yield from _count_turns(ends, now)
-    return _topics(counted.released, unreachable=counted.unreachable)
+    return _topics(counted.released, closes=bool(counted.closed), unreachable=counted.unreachable)
 
 
 def _count_turns(ends: Mapping[UUID, EndOutcome], now: datetime | None) -> Turns[_Counted]:
     """Count these ends, then those of the groups that this closes, until none closes."""
     released: dict[UUID, str] = {}
+    closed: dict[UUID, EndOutcome] = {}
     unreachable = False
     while ends:
         ids = sorted(ends)
@@ -128,7 +142,8 @@ def _count_turns(ends: Mapping[UUID, EndOutcome], now: datetime | None) -> Turns
         released |= counted.released
         unreachable = unreachable or counted.unreachable
         ends = counted.closed
-    return _Counted(released, {}, frozenset(), unreachable)
+        closed |= ends
+    return _Counted(released, closed, frozenset(), unreachable)
 
 
 def _counted(rows: Sequence[Row]) -> _Counted:
@@ -140,6 +155,10 @@ def _counted(rows: Sequence[Row]) -> _Counted:
     )
 
 
-def _topics(released: Mapping[UUID, str], *, unreachable: bool) -> frozenset[str]:
+def _topics(released: Mapping[UUID, str], *, closes: bool, unreachable: bool) -> frozenset[str]:
     topics = {f"ready:{queue}" for queue in released.values()}
-    return frozenset(topics | {"cascade"} if unreachable else topics)
+    if closes:
+        topics.add(GROUP_ENDS)
+    if unreachable:
+        topics.add("cascade")
+    return frozenset(topics)

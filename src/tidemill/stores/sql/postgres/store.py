@@ -120,7 +120,7 @@ class PostgresStore(PostgresEndCounts):
         """The step, after another try of the jobs it lost: a plain statement leaves tied jobs alone."""
         if not step.lost:
             return step
-        return StepResult(self._finish_again(finishes, step.lost, now), step.claims)
+        return step._replace(lost=self._finish_again(finishes, step.lost, now))
 
     def steps_ahead(self) -> StepPipeline | None:
         ahead = self._db.ahead()

@@ -22,7 +22,7 @@ import tidemill
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = Path(tidemill.__file__).resolve().parent
-SECONDS = 60
+SECONDS = 300
 
 
 def all_blocks() -> list[Block]:

@@ -56,7 +56,7 @@ def run(source: str, *words: str, cwd: Path | None = None) -> subprocess.Complet
         [sys.executable, "-W", "ignore", "-c", WINDOWS + source, *words],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         cwd=cwd,
         check=False,
     )

@@ -28,7 +28,7 @@ STEP, SHORT_STEP = timedelta(minutes=7), timedelta(seconds=55)
 LAST = timedelta(minutes=65)
 """The last part of the day, which has as many jobs as the demo will have: the overview shows an hour at first."""
 
-RATE, LAST_RATE = 12, 20
+RATE, LAST_RATE = 12, 28
 """Jobs of a step, about."""
 
 OUTAGE = (9.0, 10.5)
@@ -147,6 +147,9 @@ class History:
         self.clock.advance(max(timedelta(0), self.left - timedelta(minutes=2)))
         with acting(ADA):
             self.app.control.pause("queue", QUEUE, reason=REASON)
+            # Its jobs wait for days, which is no news.
+            week = timedelta(days=7).total_seconds()
+            self.app.control.set("alerts.queue_age", week, description=f"{QUEUE}: {REASON}")
         with self.app.tenant("acme"):
             for number in range(12):
                 self.app.enqueue("export_orders", month=f"2026-{number + 1:02}")

@@ -47,8 +47,8 @@ class History:
     """Tasks that advance a clock, and the jobs of a day."""
 
     def __init__(self, store: str, random: Random) -> None:
-        self.now = SystemClock().now()
-        self.clock = ManualClock(self.now - LENGTH)
+        self.today = SystemClock()
+        self.clock = ManualClock(self.today.now() - LENGTH)
         self.app = App(store, clock=self.clock, migrate=True, name="demo")
         self.random = random
         self.orders = iter(range(1_000, 9_999))
@@ -111,8 +111,8 @@ class History:
 
     @property
     def left(self) -> timedelta:
-        """The time until now."""
-        return self.now - self.clock.now()
+        """The time until now, which moves on while the day is written."""
+        return self.today.now() - self.clock.now()
 
     def _hours_ago(self) -> float:
         return self.left / timedelta(hours=1)

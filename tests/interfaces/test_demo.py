@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 from tidemill import App
+from tidemill.client.stats.snapshot import Snapshot, raised
 from tidemill.demo import history, shop
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.retention import ArchivePolicy
@@ -82,6 +83,11 @@ def test_the_demo_begins_with_a_day_of_jobs_a_paused_queue_and_a_backlog(tmp_pat
                 assert 0.01 < failed / ended < 0.035, window
             # No worker runs in this test; everything else is well.
             assert {alert.code for alert in app.stats.alerts()} == {"no_workers"}
+            later = app.clock.now() + timedelta(hours=1)
+            alerts = raised(Snapshot(app.store, ALL_TENANTS, later), None, timedelta(hours=1))
+            assert "queue_age" not in {alert.code for alert in alerts}, (
+                "a paused queue waits without an alert"
+            )
 
 
 def test_an_error_of_the_day_regressed_at_the_deploy(tmp_path: Path) -> None:

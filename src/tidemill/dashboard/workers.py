@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from tidemill.client.documents import current_duties
 from tidemill.client.stats.loads import is_living, liveness
+from tidemill.client.stats.reports import Report, WorkerPerformance
 from tidemill.client.stats.snapshot import interval_of, last_tick
 from tidemill.dashboard.confirmation import ask
 from tidemill.dashboard.ended_charts import LATELY, sparks
@@ -31,7 +32,7 @@ pages = PageRoutes()
 NAMED = 3
 """Number of held jobs that the list shows per worker."""
 
-MOST_HELD = 1_000
+MOST_HELD = MOST_WORKERS = 1_000
 MOST_GONE = 100
 
 NEWEST = 200
@@ -125,7 +126,11 @@ async def workers(request: PageRequest) -> Response:
 @pages.get("/workers/{id}", role=Role.VIEWER, everywhere=True)
 async def worker(request: PageRequest) -> Response:
     """Show one worker."""
-    return request.render("worker.html", **await request.read(_look_at, request, request.id()))
+    about = ("worker performance", request.tenant)
+    did = await request.cached(
+        about, request.app.stats.worker_performance, LATELY, tenant=request.tenant, limit=MOST_WORKERS
+    )
+    return request.render("worker.html", **await request.read(_look_at, request, request.id(), did))
 
 
 @pages.get("/workers/{id}/drain", role=Role.ADMIN, everywhere=True)
@@ -206,13 +211,12 @@ def _ended_at(job: JobRow) -> datetime:
     return job.finished_at or job.created_at
 
 
-def _look_at(request: PageRequest, id: UUID) -> dict[str, Any]:
+def _look_at(request: PageRequest, id: UUID, did: Report[WorkerPerformance]) -> dict[str, Any]:
     at, workers = request.inspection.now(), request.inspection.workers()
     matching = [worker for worker in workers if worker.id == id]
     if not matching:
         raise WorkerNotFound(f"there is no worker {id}; stopped workers are removed after a while", id=id)
     (seat,) = _seats(request, matching, at)
-    did = request.app.stats.worker_performance(LATELY, tenant=request.tenant, limit=1000)
     ended = request.inspection.newest_jobs(tenant=request.tenant, states=ENDED, limit=NEWEST)
     acts: Any = []
     if request.identity.role.allows(Role.ADMIN):

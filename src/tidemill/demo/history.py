@@ -28,7 +28,7 @@ STEP, SHORT_STEP = timedelta(minutes=7), timedelta(seconds=55)
 LAST = timedelta(minutes=65)
 """The last part of the day, which has as many jobs as the demo will have: the overview shows an hour at first."""
 
-RATE, LAST_RATE = 12, 20
+RATE, LAST_RATE = 12, 28
 """Jobs of a step, about."""
 
 OUTAGE = (9.0, 10.5)
@@ -47,8 +47,8 @@ class History:
     """Tasks that advance a clock, and the jobs of a day."""
 
     def __init__(self, store: str, random: Random) -> None:
-        self.now = SystemClock().now()
-        self.clock = ManualClock(self.now - LENGTH)
+        self.today = SystemClock()
+        self.clock = ManualClock(self.today.now() - LENGTH)
         self.app = App(store, clock=self.clock, migrate=True, name="demo")
         self.random = random
         self.orders = iter(range(1_000, 9_999))
@@ -111,8 +111,8 @@ class History:
 
     @property
     def left(self) -> timedelta:
-        """The time until now."""
-        return self.now - self.clock.now()
+        """The time until now, which moves on while the day is written."""
+        return self.today.now() - self.clock.now()
 
     def _hours_ago(self) -> float:
         return self.left / timedelta(hours=1)
@@ -147,6 +147,9 @@ class History:
         self.clock.advance(max(timedelta(0), self.left - timedelta(minutes=2)))
         with acting(ADA):
             self.app.control.pause("queue", QUEUE, reason=REASON)
+            # Its jobs wait for days, which is no news.
+            week = timedelta(days=7).total_seconds()
+            self.app.control.set("alerts.queue_age", week, description=f"{QUEUE}: {REASON}")
         with self.app.tenant("acme"):
             for number in range(12):
                 self.app.enqueue("export_orders", month=f"2026-{number + 1:02}")

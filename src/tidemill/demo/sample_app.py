@@ -61,7 +61,7 @@ def _article() -> None:
 
 def _film() -> None:
     if app.jobs.count(tenant=ALL_TENANTS, task=["transcode"], status=JobState.PENDING) < BACKLOG:
-        _one("transcode", film=f"film-{next(_numbers)}", minutes=_dice.randint(10, 18))
+        _one("transcode", film=f"film-{next(_numbers)}", minutes=_dice.randint(14, 20))
 
 
 KINDS: dict[Callable[[], None], int] = {
@@ -108,11 +108,11 @@ def tidy() -> int:
     return DropEnded(app.store, _policies)().items
 
 
-app.schedule(make_work, Every(timedelta(seconds=6)), key="a-little-work", misfire="skip")
+app.schedule(make_work, Every(timedelta(seconds=8)), key="a-little-work", misfire="skip")
 app.schedule(
     make_work, Every(timedelta(seconds=90)), key="one-of-each", args={"every_kind": True}, misfire="skip"
 )
-app.schedule(start_import, Every(timedelta(seconds=45)), key="imports", misfire="skip")
+app.schedule(start_import, Every(timedelta(seconds=75)), key="imports", misfire="skip")
 app.schedule(tidy, Every(timedelta(minutes=1)), key="tidy", misfire="skip")
 app.schedule(tasks["count_visitors"], Every(timedelta(seconds=15)), key="visitors", tenant="acme")
 app.schedule(

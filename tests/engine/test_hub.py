@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.graph import Additions
 from tidemill.domain.job import Claim, Finish, NewJob
 from tidemill.domain.lanes import ClaimRequest, Lane
+from tidemill.domain.records import AuditEntry
 from tidemill.domain.states import JobState
 from tidemill.engine.hub.server import Hub
 from tidemill.errors import (
@@ -219,6 +221,25 @@ def test_a_grant_of_tasks_restricts_what_a_hand_enqueues(store: MemoryStore, wir
     assert [row.task for row in store.get([own.id, other.id], tenant=ALL_TENANTS)] == ["report.part"]
     with served(store, wire, a_key(store, "jobs.work task=report.*", "jobs.run task=mail.*")) as (_, far):
         assert far.enqueue([other])[0].created
+
+
+def test_the_audit_names_the_job_that_a_hand_ran_as_the_actor(store: MemoryStore, wire: str) -> None:
+    store.enqueue([NewJob(new_id(), "work")])
+    following = NewJob(new_id(), "work")
+    entry = AuditEntry("key:ab12 (ann)", "job.enqueued", f"job:{following.id}", "default")
+    with served(store, wire) as (_, far):
+        (claim,) = ask(far, worker_of(far)).claims
+        forged = Finish(
+            claim,
+            COMPLETED,
+            then=(following,),
+            audit=((following.id, replace(entry, action="keys.created")),),
+        )
+        with pytest.raises(StoreUnavailable, match="not about a job that this one enqueues"):
+            far.finish([forged])
+        assert far.finish([forged._replace(audit=((following.id, entry),))]) == frozenset()
+    (record,) = store.audit(tenant=ALL_TENANTS)
+    assert record.entry.who == f"job:{claim.id} (key:ab12 (ann))"
 
 
 def test_a_hand_cannot_set_the_time_or_a_long_lease(store: MemoryStore, wire: str) -> None:

@@ -298,6 +298,7 @@ def _filter_input(request: PageRequest) -> FilterInput:
     filter_input = job_filter.read(request.query, request.now())
     if filter_input.wrong:
         raise Problem(422, None, "; ".join(filter_input.wrong.values()))
+    request.check_selection(filter_input.where)
     return filter_input
 
 

@@ -85,6 +85,8 @@ class ArchivedDocument(Document):
 async def search_archive(request: ApiRequest) -> Response:
     """List archived jobs."""
     query: ArchiveQuery = request.query
+    conditions = query.conditions()
+    request.check_conditions(conditions)
     page = await request.read(
         request.app.archive.search,
         limit=query.limit,
@@ -92,7 +94,7 @@ async def search_archive(request: ApiRequest) -> Response:
         sort=query.sort,
         tiers=query.tiers or "all",
         tenant=request.tenant,
-        **query.conditions(),
+        **conditions,
     )
     return request.page([_shown(request, job) for job in page.items], page.next)
 

@@ -75,6 +75,7 @@ async def erase_jobs(request: ApiRequest) -> Response:
     conditions = body.model_dump(exclude={"dry_run", "whole_tenant"}, exclude_defaults=True)
     if not conditions and (not body.whole_tenant or request.tenant == ALL_TENANTS):
         raise BadFilter("give ids, a reference, metadata, or whole_tenant together with a tenant")
+    request.check_selection(conditions)
     done = await request.act(
         request.app.archive.erase, dry_run=body.dry_run, tenant=request.tenant, **conditions
     )

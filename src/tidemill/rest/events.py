@@ -160,7 +160,7 @@ def _happened(request: ApiRequest, event: Event) -> dict[str, Any]:
         "task": event.task,
         "tenant": event.tenant,
         "status": event.state,
-        "data": request.masked(dict(event.data)),
+        "data": request.payload(dict(event.data)),
     }
 
 

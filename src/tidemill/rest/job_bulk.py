@@ -44,6 +44,7 @@ async def act_on_jobs(request: ApiRequest) -> Response:
             f"queue and priority are only for the action change, not for {body.action}; omit them"
         )
     conditions = body.filter.conditions()
+    request.check_selection(conditions)
     audited = dict(conditions)
     wanted = frozenset(JobState(name) for name in conditions.pop("status", ()))
     states = (wanted & _STATES[body.action]) if wanted else _STATES[body.action]

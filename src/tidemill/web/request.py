@@ -292,6 +292,15 @@ class WebRequest:
                 "; this requires the role operator",
             )
 
+    def check_selection(self, where: Mapping[str, Any]) -> None:
+        """Refuse to act on jobs by a value that the caller may not see, for the same reason."""
+        self.check_conditions(where)
+        if where.get("text") and self.hides_arguments:
+            # A search also finds arguments and messages of errors.
+            raise Problem(
+                403, "masked_value", "a grant without jobs.arguments hides texts that this search reads"
+            )
+
     @staticmethod
     def _hidden(pair: tuple[str, str], why: str, more: str = "") -> Problem:
         kind, name = "argument" if pair[0] == "args" else pair[0], pair[1][:100]

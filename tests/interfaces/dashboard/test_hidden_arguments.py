@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from tests.interfaces.dashboard.kit import House, house
@@ -132,6 +132,31 @@ def test_a_search_finds_no_hidden_message(estate: Estate) -> None:
             # A text of which nothing is hidden is still found.
             named = browser.request("GET", "/api/jobs?text=fail", headers=headers).json()["items"]
             assert failed in [job["id"] for job in named]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/archive/erase", {"metadata": {"note": f"{CANARY}-metadata"}}),
+        ("/api/jobs/bulk", {"action": "retry", "filter": {"metadata": {"note": f"{CANARY}-metadata"}}}),
+        ("/api/jobs/bulk", {"action": "retry", "filter": {"args": {"words": f"{CANARY}-error"}}}),
+        ("/api/jobs/bulk", {"action": "retry", "filter": {"text": f"{CANARY}-error"}}),
+        ("/api/archive/jobs?metadata=note=x", None),
+        ("/jobs/bulk?act=retry&metadata=note=x", None),
+        ("/jobs/bulk?act=retry&text=x", None),
+    ],
+)
+def test_no_number_of_jobs_reveals_hidden_values(estate: Estate, path: str, body: Any) -> None:
+    """Guesses would otherwise find a value: one of them selects a job."""
+    with caller(estate, "super_admin", "acme", [GRANT]) as (browser, secret):
+        headers = {"authorization": f"Bearer {secret}"}
+        answer = browser.request("GET" if body is None else "POST", path, headers=headers, json=body)
+        assert answer.status_code == 403, answer.text
+        assert "jobs.arguments" in answer.text
+    with caller(estate, "super_admin", "acme", ["*"]) as (browser, secret):
+        headers = {"authorization": f"Bearer {secret}"}
+        answer = browser.request("GET" if body is None else "POST", path, headers=headers, json=body)
+        assert answer.status_code == 200, answer.text
 
 
 def test_a_schedule_with_hidden_arguments_cannot_be_edited_in_the_form(estate: Estate) -> None:

@@ -195,6 +195,8 @@ class Examination:
                 case.validate_response(response, excluded_checks=self._excluded)
             except FailureGroup as group:
                 for failure in group.exceptions:
+                    if is_text(str(failure)):
+                        continue
                     words = " ".join(str(failure).split())[:120]
                     answers.add_problem(f"{store}: {words}", f"{failure}\n{_shown(response)}")
 
@@ -209,6 +211,23 @@ class Examination:
         body = target.body(self._route)
         if body is not None and number % 2 and isinstance(case.body, dict) and _is_positive(case):
             case.body = {**_some(case.body, number), **body}
+
+
+def is_text(failure: str) -> bool:
+    """Whether a failure only says that a text of a query was accepted where the document has a text.
+
+    A query has no types: after ``task=false`` nothing shows that the generator meant a boolean, and "false" is a task's name.
+    """
+    violations = [line for line in failure.splitlines() if line.strip().startswith("- violates")]
+    return (
+        failure.startswith("Schema-violating request accepted")
+        and " in query" in failure
+        and bool(violations)
+        and all(_TEXT_EXPECTED.search(line) for line in violations)
+    )
+
+
+_TEXT_EXPECTED = re.compile(r"violates `type` at .* \(was (array|null|string), became \w+\)$")
 
 
 def _some(fields: Mapping[str, Any], number: int) -> dict[str, Any]:

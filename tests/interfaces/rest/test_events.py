@@ -206,3 +206,14 @@ def test_the_event_stream_sends_what_happens_to_jobs() -> None:
         assert first.name == "events"
         (happened,) = first.data["items"]
         assert (happened["name"], happened["job_id"], happened["status"]) == ("job.finished", id, "completed")
+
+
+@pytest.mark.parametrize(("grant", "shown"), [("*", "wrong pin 4711"), ("*,-jobs.arguments", "***")])
+def test_a_grant_without_arguments_hides_the_data_of_events(grant: str, shown: str) -> None:
+    with place() as where:
+        key = where.app.keys.create("limited", role=Role.OPERATOR, grants=[grant])
+        events = where.follow("/api/events/jobs?on=job.cancelled", key.secret).events()
+        until(lambda: any(one.name.startswith("live/") for one in where.app.store.subscriptions))
+        where.app.jobs.cancel(ids=[where.app.enqueue("send", to="ada").id], reason="wrong pin 4711")
+        (happened,) = next(events).data["items"]
+        assert happened["data"]["reason"] == shown

@@ -63,7 +63,11 @@ def test_the_store_holds_no_secret_looking_value_in_the_name_of_a_limit(masked_s
 def test_a_viewer_cannot_filter_by_masked_metadata(masked_shop: House) -> None:
     viewer, operator = (masked_shop.person(role, "acme") for role in ("viewer", "operator"))
     for pin in (CANARY, "0000"):
-        for path in (f"/jobs?metadata=pin={pin}", f"/api/jobs?metadata=pin={pin}"):
+        for path in (
+            f"/jobs?metadata=pin={pin}",
+            f"/api/jobs?metadata=pin={pin}",
+            f"/api/archive/jobs?metadata=pin={pin}",
+        ):
             bearer = {"authorization": f"Bearer {masked_shop.key('viewer', 'acme')}"}
             answer = viewer.ask("GET", path, headers=bearer if "/api" in path else {})
             assert answer.status_code == 403

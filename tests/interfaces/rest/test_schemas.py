@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.interfaces.rest.schemas import examine, routes
+from tests.interfaces.rest.schemas import examine, is_text, routes
 
 
 @pytest.mark.long
@@ -15,3 +15,18 @@ def test_no_route_violates_the_document() -> None:
     assert [(row["route"], title, text) for row in found for title, text in row["problems"].items()] == []
     assert len(found) == len(routes())
     assert all(row["requests"] for row in found)
+
+
+@pytest.mark.parametrize(
+    ("violation", "expected"),
+    [
+        ("`type` at /properties/task (was array, became boolean)", True),
+        ("`type` at /properties/correlation_id/anyOf/1 (was null, became object)", True),
+        ("`type` at /properties/limit (was integer, became string)", False),
+        ("`maxLength` at /properties/task", False),
+    ],
+)
+def test_only_texts_of_a_query_may_have_another_type(violation: str, expected: bool) -> None:
+    failure = f"Schema-violating request accepted\n\nInvalid component: parameters `x` in query\n  - violates {violation}"
+    assert is_text(failure) is expected
+    assert not is_text(failure.replace(" in query", " in body"))

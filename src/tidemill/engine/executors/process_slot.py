@@ -32,7 +32,7 @@ from tidemill.domain.outcome import (
 )
 from tidemill.engine import sanitize
 from tidemill.engine.confinement.launch import is_detached
-from tidemill.engine.confinement.requests import check_following, keyed
+from tidemill.engine.confinement.requests import check_event, check_following, keyed
 from tidemill.engine.context import Outlet, StartRefused
 from tidemill.engine.executors.child_process import ChildProcess
 from tidemill.engine.frames import (
@@ -354,7 +354,10 @@ class ProcessSlot:
             case "save_checkpoint":
                 self._pass_on(order.outlet.save_checkpoint, message["name"], message["value"])
             case "event":
-                self._pass_on(self._lane.publish, event_from_data(message["event"]))
+                event = event_from_data(message["event"])
+                if is_detached(order.confinement):
+                    check_event(order.claim, event)
+                self._pass_on(self._lane.publish, event)
             case "completing":
                 order.outlet.completing()
             case "seal" | "open":
@@ -362,9 +365,11 @@ class ProcessSlot:
             case kind if kind in _ASKED:
                 self._answer(child, order, message)
             case "ended":
-                following = (*following_from_data(message), additions_from_data(message))
+                jobs, audit = following_from_data(message)
+                additions = additions_from_data(message)
                 if is_detached(order.confinement):
-                    check_following(order.claim, *following)
+                    audit = check_following(order.claim, jobs, audit, additions)
+                following = (jobs, audit, additions)
                 self._ended(child, order, outcome_from_data(message["outcome"]), message["spent"], following)
 
     def _pass_on(self, say: Callable[..., object], *sanitize: object) -> None:

@@ -11,6 +11,7 @@ from tidemill.domain.callbacks import CALLBACK
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.hand_ids import is_hand_of
 from tidemill.domain.job import Finish, JobRow, NewJob
+from tidemill.engine.confinement.requests import attributed
 from tidemill.engine.hub.keys import Caller
 from tidemill.errors import UsageError
 from tidemill.stores.base import Store
@@ -65,6 +66,8 @@ class HandGuard:
         if self._pins_time and args.get("now") is not None:
             raise HubRefusal("the hub's database tells the time")
         self._check_claim(verb)
+        if any(item.audit for item in args.get("finishes") or ()):
+            args = args | {"finishes": [_attributed(item) for item in args["finishes"]]}
         if verb in FENCED or verb == "ask":
             self._check_workers(caller, _WORKERS[verb](args))
         lease = args.get("lease")
@@ -173,6 +176,11 @@ def _check_enqueued(caller: Caller, jobs: Iterable[NewJob]) -> None:
                 f"the key of this hand may not enqueue {job.task}; "
                 f"create one with the grant: jobs.run task={job.task}"
             )
+
+
+def _attributed(item: Finish) -> Finish:
+    added = () if item.additions is None else item.additions.jobs
+    return item._replace(audit=attributed(item.claim, (*item.then, *added), item.audit))
 
 
 def _finishers(finishes: Iterable[Finish]) -> list[UUID | None]:

@@ -184,14 +184,17 @@ class Newcomer:
         with ExitStack() as stack:
             serve = self.running(self.folder / "server.log", "runserver", "--noreload", str(port))
             work = self.running(log, "tidemill", "worker", "--reload")
-            self.timed(
-                "manage.py runserver: the first page",
-                lambda: (stack.enter_context(serve), until(browser.answers)),
-            )
-            self.timed(
-                "manage.py tidemill worker: ready",
-                lambda: (stack.enter_context(work), until(lambda: " ready\n" in log.read_text())),
-            )
+
+            def start_server() -> None:
+                stack.enter_context(serve)
+                until(browser.answers)
+
+            def start_worker() -> None:
+                stack.enter_context(work)
+                until(lambda: " ready\n" in log.read_text())
+
+            self.timed("manage.py runserver: the first page", start_server)
+            self.timed("manage.py tidemill worker: ready", start_worker)
             self.work(browser, log)
 
     def work(self, browser: Browser, log: Path) -> None:

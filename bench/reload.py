@@ -62,17 +62,20 @@ def measure(folder: Path, edits: int) -> None:
             def answer() -> object:
                 return app.enqueue("answer").result(timeout=PATIENCE)
 
+            def until_new(value: int) -> float:
+                return until(lambda: answer() == value)
+
             times = []
             for number in range(1, edits + 1):
                 module.write_text(f"VALUE = {number}\n", encoding="utf-8")
-                times.append(until(lambda number=number: answer() == number))
+                times.append(until_new(number))
                 print(f"{times[-1]:6.2f} s  edit {number}: the first new answer", flush=True)
             module.write_text("VALUE = (\n", encoding="utf-8")
             took = until(lambda: "SyntaxError" in log.read_text())
             assert answer() == edits
             print(f"{took:6.2f} s  the syntax error is in the log; jobs still return {edits}")
             module.write_text("VALUE = -1\n", encoding="utf-8")
-            took = until(lambda: answer() == -1)
+            took = until_new(-1)
             print(f"{took:6.2f} s  the corrected file: the first new answer")
     finally:
         worker.terminate()

@@ -179,6 +179,7 @@ def test_a_server_introduces_itself_with_its_version_and_describes_its_tools(app
 
     async def introduction() -> tuple[str, str]:
         async with Client(create_server(app, key=key.secret, act=True)) as client:
+            assert client.server_info is not None
             return client.server_info.name, client.server_info.version
 
     assert asyncio.run(introduction()) == ("tidemill", __version__)

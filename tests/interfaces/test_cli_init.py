@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.docs.test_commands import parse
 from tests.engine.worker_kit import WorkerProcess, until
 from tests.interfaces.cli_kit import call
 
 from tidemill import App
+from tidemill.domain.access import Role
 
 PATIENCE = 120
 
@@ -42,11 +45,26 @@ def made(folder: Path, *options: str) -> Path:
     return folder
 
 
+def test_the_readme_of_a_site_names_the_command_that_makes_the_key_of_its_dashboard(tmp_path: Path) -> None:
+    folder = made(tmp_path / "bakery", "--fastapi")
+    (command,) = re.findall(
+        r"^tidemill (keys create .*?)\s+#", (folder / "README.md").read_text("utf-8"), re.MULTILINE
+    )
+    printed = python(folder, "-m", "tidemill", *command.split()).stdout
+    with App(f"sqlite:///{folder}/bakery.db") as app:
+        identity = app.keys.identify(printed.splitlines()[0])
+    assert identity is not None
+    assert identity.role is Role.SUPER_ADMIN
+
+
 @pytest.mark.parametrize(("option", "tests"), [((), 2), (("--fastapi",), 3)])
 def test_a_new_project_passes_its_own_tests(tmp_path: Path, option: tuple[str, ...], tests: int) -> None:
     folder = made(tmp_path / "bakery", *option)
     done = python(folder, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     assert f"{tests} passed" in done.stdout
+    readme = (folder / "README.md").read_text("utf-8")
+    for command in re.findall(r"^(tidemill .*?)(?:\s+#.*)?$", readme, re.MULTILINE):
+        parse(command)
     with App(f"sqlite:///{folder}/bakery.db") as app:
         assert app.jobs.list().items == []  # tests leave the jobs of the project alone
 

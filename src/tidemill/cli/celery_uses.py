@@ -175,7 +175,15 @@ _OF_TASKS = {
     "send_event": UseRule(M, "use app.emit, or ctx.log"),
     "shadow_name": UseRule(M, "a job has the name of its task"),
     **dict.fromkeys(
-        ("push_request", "pop_request", "request_stack", "add_trail", "add_around", "start_strategy", "from_config"),
+        (
+            "push_request",
+            "pop_request",
+            "request_stack",
+            "add_trail",
+            "add_around",
+            "start_strategy",
+            "from_config",
+        ),
         UseRule(M, "internals of Celery"),
     ),
 }
@@ -183,8 +191,13 @@ _OF_TASKS = {
 _ANYWHERE = {
     **dict.fromkeys(
         (
-            "connection_for_read", "connection_for_write", "connection_or_acquire", "broker_connection",
-            "producer_or_acquire", "producer_pool", "select_queues",
+            "connection_for_read",
+            "connection_for_write",
+            "connection_or_acquire",
+            "broker_connection",
+            "producer_or_acquire",
+            "producer_pool",
+            "select_queues",
         ),
         UseRule(M, "there is no broker"),
     ),
@@ -310,9 +323,13 @@ class _Reader:
     def _of_task(self, tree: ast.AST, own: str) -> None:
         """Collect what the code of a task uses of the task itself, which has this name there."""
         for node in ast.walk(tree):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == own:
-                if (rule := _OF_TASKS.get(node.attr)) is not None:
-                    self._note(node, f"{own}.{node.attr}", rule)
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.value.id == own
+                and (rule := _OF_TASKS.get(node.attr)) is not None
+            ):
+                self._note(node, f"{own}.{node.attr}", rule)
 
     def _coroutine_function(self, node: ast.AsyncFunctionDef) -> None:
         if any(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -12,7 +13,6 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import ToolAnnotations
 from pydantic_core import to_jsonable_python
 
-from tidemill import __version__
 from tidemill.app import App
 from tidemill.client.access import acting
 from tidemill.client.documents import execution_document, job_document, log_document
@@ -71,7 +71,7 @@ def create_server(app: App, *, key: str | None = None, act: bool = False) -> MCP
     server: MCPServer[Any] = MCPServer(
         "tidemill",
         instructions="Background jobs of a Tidemill app. Ask `overview` and `alerts` first, and `why` for one job.",
-        version=__version__,
+        version=sys.modules["tidemill"].__version__,
     )
     for name in READING + (WRITING if act else ()):
         is_reading = name in READING

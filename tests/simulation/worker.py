@@ -21,6 +21,7 @@ from tidemill.clock import Clock
 from tidemill.domain.cluster import CancelRequest, Coordination, Worker
 from tidemill.domain.decide import Policy
 from tidemill.domain.job import Claim, Details, ErrorInfo, LogEntry, Progress
+from tidemill.domain.node_results import NO_STARTS, JobStarts
 from tidemill.domain.outcome import STOPPING, Failed, Outcome, Snoozed, Succeeded, Suspended
 from tidemill.domain.streams import StreamEntry
 from tidemill.engine.completion import Unwritten
@@ -267,8 +268,10 @@ class VirtualWorker:
     def config(self) -> RuntimeSettings:
         return self._claimer.config
 
-    def take_over(self, claims: Sequence[Claim], dated: float | None = None) -> None:
-        details = starts_of(self.store, claims, self.exchange)
+    def take_over(
+        self, claims: Sequence[Claim], dated: float | None = None, starts: JobStarts = NO_STARTS
+    ) -> None:
+        details = starts_of(self.store, claims, self.exchange, starts)
         taken = held_of(claims, details, self._registry, self, alone=False)
         if self.over or self.exchange.closed:
             return  # the claims are reclaimed when the lease expires

@@ -14,10 +14,12 @@ from uuid import UUID
 
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import JobRow
+from tidemill.domain.join_counts import GROUP_ENDS
 from tidemill.domain.streams import topic_of
 from tidemill.errors import StoreError
 from tidemill.shards.absence import noting_missing
 from tidemill.stores.base import Listener, Store
+from tidemill.stores.wakeup_messages import CHANGE
 
 _log = logging.getLogger("tidemill.client")
 
@@ -301,3 +303,15 @@ class Waiter:
             listener.close()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
+
+
+_GROUP_TOPICS = frozenset({GROUP_ENDS, CHANGE})
+
+
+def await_groups(listener: Listener, seconds: float) -> None:
+    """Wait until some flow, map or batch has ended, or for this time. The ends of single jobs are not reported here."""
+    ends = time.monotonic() + seconds
+    while (left := ends - time.monotonic()) > 0:
+        topics = listener.wait(left)
+        if not topics or topics & _GROUP_TOPICS:
+            return

@@ -40,3 +40,4 @@ class JobStarts(NamedTuple):
 
 
 NO_RESULTS: Mapping[UUID, NodeResult] = {}
+NO_STARTS = JobStarts({}, NO_RESULTS)

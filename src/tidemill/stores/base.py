@@ -71,7 +71,7 @@ from tidemill.domain.job import (
 )
 from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
 from tidemill.domain.log_search import FoundLine, LogFilter
-from tidemill.domain.node_results import JobStarts
+from tidemill.domain.node_results import NO_STARTS, JobStarts
 from tidemill.domain.states import JobState
 from tidemill.stores.access import AuditStore, KeyStore, SessionStore
 from tidemill.stores.archive import ArchiveStore
@@ -118,14 +118,16 @@ class Promoted(NamedTuple):
 
 
 class StepResult(NamedTuple):
-    """The finished batch's lost ids, and the newly claimed jobs.
-
-    ``starts`` has the answer of ``job_starts`` for those jobs for which the store has read it already.
-    """
+    """The finished batch's lost ids, and the newly claimed jobs."""
 
     lost: frozenset[UUID]
     claims: list[Claim]
-    starts: JobStarts | None = None
+
+
+class ReadStepResult(StepResult):
+    """The result of a step that has also read the answer of ``job_starts`` for some of the claimed jobs."""
+
+    starts: JobStarts = NO_STARTS
 
 
 class SchemaStatus(NamedTuple):

@@ -24,8 +24,8 @@ from tidemill.client.enqueue.bound_task import BoundTask
 from tidemill.client.enqueue.writes import wake
 from tidemill.client.flows.api import read_id, read_statuses
 from tidemill.client.flows.graph import read_timeline
-from tidemill.client.flows.waiting import await_groups
 from tidemill.client.jobs.handle import Job
+from tidemill.client.watch import await_groups
 from tidemill.domain.archived_flows import ArchivedFlow, read_flow_counts
 from tidemill.domain.bounds import check_key, check_name, check_text
 from tidemill.domain.callbacks import callback_rows

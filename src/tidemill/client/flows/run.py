@@ -15,8 +15,8 @@ from tidemill.archive.flows import groups_of
 from tidemill.client._base import async_twin
 from tidemill.client.access import note
 from tidemill.client.flows.graph import FlowGraph, graph_of, read_timeline
-from tidemill.client.flows.waiting import await_groups
 from tidemill.client.jobs.handle import Job
+from tidemill.client.watch import await_groups
 from tidemill.domain.archived_flows import ArchivedFlow, read_flow_counts
 from tidemill.domain.bounds import check_text
 from tidemill.domain.durations import Duration, read_duration

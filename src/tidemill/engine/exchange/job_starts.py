@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from tidemill.domain.job import NO_DETAILS, Claim
-from tidemill.domain.node_results import NO_RESULTS, JobStarts
+from tidemill.domain.node_results import NO_STARTS, JobStarts
 from tidemill.domain.references import INPUTS
 from tidemill.domain.states import JobState
 from tidemill.engine.exchange.held_job import DECIDED, SUPERSEDED, HeldJob, RunnerServices
@@ -23,8 +23,6 @@ from tidemill.tasks.task import Declared
 _log = logging.getLogger("tidemill.engine")
 _SHORTEST_PAUSE, _PAUSE = 0.02, 1.0
 T = TypeVar("T")
-
-NO_STARTS = JobStarts({}, NO_RESULTS)
 
 OFTEN_BACK = 20
 """Number of executions without a charged attempt after which a suspect runs only while no other job runs."""
@@ -40,21 +38,19 @@ class StartPatience(Protocol):
 
 
 def starts_of(
-    store: Store, claims: Sequence[Claim], patience: StartPatience, known: JobStarts | None = None
+    store: Store, claims: Sequence[Claim], patience: StartPatience, read_ahead: JobStarts = NO_STARTS
 ) -> JobStarts:
     """The details of jobs that have more of them than the claim contains, and the results that they take.
 
-    ``known`` has those that the store has read with the claim.
+    ``read_ahead`` has those that the store has read with the claim.
     """
-    detailed = [claim.id for claim in claims if claim.detailed]
-    if known is not None:
-        detailed = [id for id in detailed if id not in known.details]
+    detailed = [claim.id for claim in claims if claim.detailed and claim.id not in read_ahead.details]
     if not detailed:
-        return known or NO_STARTS
+        return read_ahead
     found = _patiently(lambda: store.job_starts(detailed), "the arguments of jobs", patience) or NO_STARTS
-    if known is None:
+    if read_ahead is NO_STARTS:
         return found
-    return JobStarts({**known.details, **found.details}, {**known.results, **found.results})
+    return JobStarts({**read_ahead.details, **found.details}, {**read_ahead.results, **found.results})
 
 
 def held_of(

@@ -20,7 +20,7 @@ from uuid import UUID
 from tidemill.clock import Clock
 from tidemill.domain.job import Claim, Finish
 from tidemill.domain.lanes import ClaimRequest
-from tidemill.domain.node_results import JobStarts
+from tidemill.domain.node_results import NO_STARTS, JobStarts
 from tidemill.engine.exchange.finisher import Settled, finishes_of
 from tidemill.engine.exchange.held_job import HeldJob
 from tidemill.engine.exchange.machine import LaneLook, Wakeup
@@ -31,7 +31,7 @@ from tidemill.engine.exchange.sources import Claimer
 from tidemill.engine.exchange.start_deadlines import Stamp
 from tidemill.engine.runner.counters import Counters
 from tidemill.errors import StoreError
-from tidemill.stores.base import StepResult, Store
+from tidemill.stores.base import ReadStepResult, StepResult, Store
 from tidemill.stores.step_pipeline import StepPipeline
 
 _log = logging.getLogger("tidemill.engine")
@@ -51,7 +51,7 @@ class ExchangeOwner(Protocol):
     counters: Counters
 
     def take_over(
-        self, claims: Sequence[Claim], dated: float | None = None, starts: JobStarts | None = None
+        self, claims: Sequence[Claim], dated: float | None = None, starts: JobStarts = NO_STARTS
     ) -> None: ...
 
     def about_to_write(self, settled: Sequence[Settled]) -> None: ...
@@ -241,18 +241,20 @@ class StepRunner:
         plan: ClaimPlan | None,
         request: ClaimRequest | None,
         answer: Callable[[], StepResult] | None,
-    ) -> tuple[Sequence[Claim], JobStarts | None]:
+    ) -> tuple[Sequence[Claim], JobStarts]:
         """Make the call that the results and the request need."""
         if not settled:
             assert request is not None
-            return self._asked(plan, request, partial(self._store.claim, request)), None
+            return self._asked(plan, request, partial(self._store.claim, request)), NO_STARTS
         claims: Sequence[Claim] = ()
-        starts: JobStarts | None = None
+        starts = NO_STARTS
         if request is None:
             lost = self._store.finish(self._finishes(settled))
         else:
             ask = answer or partial(self._store.step, self._finishes(settled), request)
-            lost, claims, starts = self._asked(plan, request, ask)
+            lost, claims = step = self._asked(plan, request, ask)
+            if isinstance(step, ReadStepResult):
+                starts = step.starts
         written = list(settled)
         settled.clear()
         self.report_written(written, lost)

@@ -16,7 +16,7 @@ from tidemill.domain.cluster import CancelRequest
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.job import Claim
 from tidemill.domain.limits import Rules
-from tidemill.domain.node_results import JobStarts
+from tidemill.domain.node_results import NO_STARTS, JobStarts
 from tidemill.domain.outcome import STOPPING, Misfit
 from tidemill.engine.completion import Connections
 from tidemill.engine.exchange.exchange import Exchange
@@ -281,7 +281,7 @@ class Runner:
     # Incoming jobs ----------------------------------------------------------------------------------------------------
 
     def take_over(
-        self, claims: Sequence[Claim], dated: float | None = None, starts: JobStarts | None = None
+        self, claims: Sequence[Claim], dated: float | None = None, starts: JobStarts = NO_STARTS
     ) -> None:
         """Start these jobs, or release those that must not start.
 

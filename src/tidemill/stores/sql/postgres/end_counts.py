@@ -15,9 +15,9 @@ from tidemill.domain.graph import EndOutcome, FlowState, end_of_group, outcome_o
 from tidemill.domain.job import Claim, Finish
 from tidemill.domain.join_counts import GROUP_ENDS, UNREACHABLE, Ended
 from tidemill.domain.lanes import ClaimRequest
-from tidemill.domain.node_results import JobStarts
+from tidemill.domain.node_results import NO_STARTS
 from tidemill.domain.states import ENDED, JobState
-from tidemill.stores.base import StepResult
+from tidemill.stores.base import ReadStepResult, StepResult
 from tidemill.stores.sql.driver import QueryCall, Row, Turn, Turns
 from tidemill.stores.sql.flows import job_start_calls, job_starts
 from tidemill.stores.sql.lifecycle import claim_takes, claims_of, finish_call, gated_columns
@@ -90,18 +90,19 @@ def _step_turns(
         unreachable = unreachable or more.unreachable
     noted = bool(defined) and (yield from _note_turns(defined, now))
     claims: Sequence[Claim] = ()
-    starts: JobStarts | None = None
+    starts = NO_STARTS
     if request is not None:
         claim = QueryCall("claim", claim_takes(request, now), gated_columns(request.lanes))
         ahead = _read_ahead(released, request)
         rows, *read = yield Turn([claim, *ahead], last=True)
         claims = claims_of(rows, request)
-        starts = job_starts(*read) if read else None
+        starts = job_starts(*read) if read else NO_STARTS
         # The jobs that this step claims need no wake-up.
         for taken in claims:
             released.pop(taken.id, None)
     topics = _topics(released, closes=bool(counted.closed), unreachable=unreachable)
-    step = StepResult(counted.lost, list(claims), starts)
+    step = ReadStepResult(counted.lost, list(claims))
+    step.starts = starts
     return _TiedStep(step, topics | {OCCURRENCES} if noted else topics)
 
 

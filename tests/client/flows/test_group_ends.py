@@ -10,7 +10,7 @@ import pytest
 from tests.grounds import url_of
 
 from tidemill import App
-from tidemill.client.flows.waiting import await_groups
+from tidemill.client.watch import await_groups
 from tidemill.domain.join_counts import GROUP_ENDS
 from tidemill.stores.base import Listener
 

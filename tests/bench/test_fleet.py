@@ -38,7 +38,7 @@ def test_of_an_idle_fleet_with_shared_listeners_few_workers_look_for_a_job() -> 
     assert alone["server_ms"] > shared["server_ms"] > 0
 
 
-def test_a_killed_shard_is_named_and_the_tenants_of_the_others_go_on() -> None:
+def test_a_killed_shard_is_named_and_delays_no_tenant_of_the_others() -> None:
     figures = figures_of("bench.shards", "--shards", "2", "--jobs", "1000", "--rounds", "10")
     outage = figures["outage"]
     assert (outage["missing"], outage["missing_again"]) == (["s2"], ["s2"])

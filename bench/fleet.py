@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -275,13 +275,16 @@ def connections_of(supervisors: int, runners: int, seconds: float) -> dict[str, 
         tempfile.TemporaryDirectory(prefix="fleet-") as folder,
     ):
         url = server.create_database("fleet")
-        open_store(url, migrate=True).close()
+        with closing(open_store(url)) as store:
+            store.migrate()
         with real_workers(url, supervisors, runners, Path(folder)) as logs:
             wanted = supervisors * runners
             until = time.monotonic() + 60 + 10 * wanted
             while (ready := sum(log.read_text().count(") is ready") for log in logs)) < wanted:
                 if time.monotonic() > until:
-                    raise AssertionError(f"{ready} of {wanted} runners are ready")
+                    raise AssertionError(
+                        f"{ready} of {wanted} runners are ready: {logs[0].read_text()[-1000:]}"
+                    )
                 time.sleep(0.5)
             counts = []
             ends = time.monotonic() + seconds

@@ -1,8 +1,10 @@
 """Shards: a list over all of them beside that of the slowest, a routed enqueue beside a plain one, and a killed shard.
 
-    python3 dev.py bench shards [--shards 4] [--jobs 20000] [--rounds 100] [--json]
+    python3 dev.py bench shards [--shards 4] [--jobs 20000] [--rounds 100] [--delay 5] [--json]
 
 Each shard is a PostgreSQL server of its own. Lists, counts and enqueues of both sides take turns, and medians are compared.
+``--delay`` puts a proxy before each server that delays data by so many milliseconds each way: without it the processors of this
+machine do the work of all servers one after the other, which the servers of an installation do at the same time.
 """
 
 from __future__ import annotations
@@ -16,9 +18,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
 from typing import NamedTuple
+from urllib.parse import urlsplit, urlunsplit
 from uuid import UUID
 
 from bench.drain import new_jobs
+from tests.faults.proxy import Proxy
 from tests.servers.postgres import PrivatePostgres, running_postgres
 
 from tidemill import App
@@ -132,12 +136,24 @@ def killed(app: App, tenants: Mapping[str, str], victim: str, server: PrivatePos
     }
 
 
-def measure(number: int, jobs: int, rounds: int) -> tuple[list[Comparison], dict[str, object]]:
+def delayed(stack: ExitStack, url: str, milliseconds: float) -> str:
+    """The URL of a proxy before a server, which delays data by this much each way."""
+    if not milliseconds:
+        return url
+    parts = urlsplit(url)
+    proxy = stack.enter_context(Proxy(("127.0.0.1", parts.port or 5432)))
+    proxy.slow(milliseconds / 1000)
+    return urlunsplit(parts._replace(netloc=f"postgres@127.0.0.1:{proxy.port}"))
+
+
+def measure(number: int, jobs: int, rounds: int, delay: float) -> tuple[list[Comparison], dict[str, object]]:
     """Measure everything on servers of this run."""
     with ExitStack() as stack:
         names = [f"s{index}" for index in range(1, number + 1)]
         servers = {name: stack.enter_context(running_postgres()) for name in ("home", *names)}
-        urls = {name: server.create_database("jobs") for name, server in servers.items()}
+        urls = {
+            name: delayed(stack, server.create_database("jobs"), delay) for name, server in servers.items()
+        }
         home = urls.pop("home")
         app = stack.enter_context(closing(open_app(home, urls)))
         app.task(name="bench.noop")(_noop)
@@ -165,9 +181,10 @@ def main() -> int:
     parser.add_argument("--shards", type=int, default=4)
     parser.add_argument("--jobs", type=int, default=20_000)
     parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--delay", type=float, default=0.0, metavar="MS")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
-    comparisons, outage = measure(given.shards, given.jobs, given.rounds)
+    comparisons, outage = measure(given.shards, given.jobs, given.rounds, given.delay)
     if given.json:
         rows = [row._asdict() | {"ratio": row.ratio} for row in comparisons]
         print(json.dumps({"comparisons": rows, "outage": outage}))

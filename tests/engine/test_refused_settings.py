@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import Any
 
 import pytest
 
 from tidemill import App
+from tidemill.domain.cluster import Coordination
 from tidemill.engine import worker_settings
-from tidemill.engine.worker_settings import check_memory_limit, read_settings
+from tidemill.engine.worker_settings import check_memory_limit, fitted, read_settings
 from tidemill.errors import BadSettings
 
 
@@ -75,3 +77,13 @@ def test_a_stop_names_the_jobs_it_waits_for() -> None:
     finally:
         log.removeHandler(watch)
         log.setLevel(level)
+
+
+@pytest.mark.parametrize("setting", [{"lease_per_duty": True}, {"lease_rotation": 60}])
+def test_settings_of_leases_need_the_coordination_by_lease(setting: dict[str, Any]) -> None:
+    for coordination in (None, "lease"):
+        settings = fitted(read_settings({**setting, "coordination": coordination}), "sqlite:///jobs.db")
+        assert settings.coordination is Coordination.LEASE
+    for coordination in ("everyone", "advisory", "steal"):
+        with pytest.raises(BadSettings, match=rf"{next(iter(setting))} needs coordination 'lease'"):
+            read_settings({**setting, "coordination": coordination})

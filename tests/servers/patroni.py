@@ -77,11 +77,11 @@ class Node:
 
     @property
     def log(self) -> Path:
-        """What Patroni and the server wrote."""
+        """The file that Patroni and the server write to."""
         return self._home / "patroni.log"
 
     def status(self) -> dict[str, Any]:
-        """What Patroni says about its server; empty while it does not answer."""
+        """The state of the server, from Patroni; empty while that does not answer."""
         return self.ask("patroni")
 
     def ask(self, path: str) -> dict[str, Any]:

@@ -300,11 +300,11 @@ def _leases(context: CommandContext) -> Findings:
     per_duty = [lease for lease in leases if duty_of_lease(lease.name) is not None]
     # The workers use one lease for all duties or one for each; the other kind may be left from before.
     one = [lease for lease in leases if lease.name == DUTIES]
-    left = per_duty if any(lease.held(now) for lease in one) else []
-    left = one if any(lease.held(now) for lease in per_duty) else left
+    unused = per_duty if any(lease.held(now) for lease in one) else []
+    unused = one if any(lease.held(now) for lease in per_duty) else unused
     for lease in leases:
         # The lease of the archive is held only during a run.
-        if lease.name == ARCHIVE or lease.is_of_app or lease in left:
+        if lease.name == ARCHIVE or lease.is_of_app or lease in unused:
             continue
         if lease.holder is not None and lease.expires_at is not None and lease.expires_at <= now:
             ago = f"{span(now - lease.expires_at)} ago"

@@ -85,8 +85,8 @@ class WorkerSettings:
             )
         if self.coordination in (None, Coordination.LEASE):
             return
-        for name, given in (("lease_rotation", self.lease_rotation), ("lease_per_duty", self.lease_per_duty)):
-            if given:
+        for name, value in (("lease_rotation", self.lease_rotation), ("lease_per_duty", self.lease_per_duty)):
+            if value:
                 raise BadSettings(
                     f"{name} needs coordination 'lease', and coordination is {self.coordination.value!r}"
                 )

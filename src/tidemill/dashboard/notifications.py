@@ -1,4 +1,4 @@
-"""Notifications page: the channels of the app with their latest deliveries, a test of each, and what was sent."""
+"""Notifications page: the channels of the app with their latest deliveries, tests of channels, and notifications."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of notifications: channels, their tests, and what was sent."""
+"""The page of notifications, with channels, filters and test messages."""
 
 from __future__ import annotations
 

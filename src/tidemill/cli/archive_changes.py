@@ -48,8 +48,8 @@ def restore(context: CommandContext, ids: tuple[str, ...], retry: bool, tenant: 
 
     An ID is a job's id, or a unique prefix or suffix of it. The archive keeps its copies. The exit code is 1 if a job is missing or its document is damaged.
     """
-    found = [UUID(id) if _is_whole(id) else context.find(id)[0] for id in ids]
-    done = _archive(context).restore(found, retry=retry, tenant=tenant)
+    job_ids = [UUID(id) if _is_whole(id) else context.find(id)[0] for id in ids]
+    done = _archive(context).restore(job_ids, retry=retry, tenant=tenant)
     if context.as_json:
         print_json(document(done))
     else:

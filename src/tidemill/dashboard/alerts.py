@@ -1,4 +1,4 @@
-"""The page of alerts with their history, and of notifications."""
+"""The page of alerts with their history, and of subscriptions."""
 
 from __future__ import annotations
 
@@ -18,13 +18,11 @@ _SHOWN = 100
 
 @pages.get("/alerts", role=Role.VIEWER, everywhere=True)
 async def alerts(request: PageRequest) -> Response:
-    """Show open alerts, recent ones, and notifications."""
-    is_operator = request.identity.role.allows(Role.OPERATOR)
-    opened, history, notifications, subscriptions = await request.read(
+    """Show open alerts, recent ones, and subscriptions."""
+    opened, history, subscriptions = await request.read(
         lambda: (
             request.app.alerts.list(limit=_SHOWN),
             request.app.alerts.history(limit=_SHOWN),
-            request.app.notifications.list(limit=_SHOWN) if is_operator else [],
             request.app.subscriptions.list(),
         )
     )
@@ -33,8 +31,6 @@ async def alerts(request: PageRequest) -> Response:
         opened=sorted(opened, key=lambda alert: alert.severity != Severity.CRITICAL),
         concerns={alert.id: concern(alert) for alert in (*opened, *history)},
         history=[alert for alert in history if not alert.is_open],
-        notifications=notifications,
-        shows_notifications=is_operator,
         subscriptions=subscriptions,
         at=request.now(),
     )

@@ -31,6 +31,7 @@ from tidemill.dashboard import (
     keys,
     live,
     logs,
+    notifications,
     overview,
     queue_actions,
     queues,
@@ -73,7 +74,7 @@ MODULES = (
     sign_in, single_sign_on, overview, live, go,
     jobs, jobs_bulk, jobs_undo, jobs_view, job_copy, job_actions, job, errors, flows, logs,
     schedule_preview, schedule_editor, schedules, task_actions, tasks, enqueue, queue_actions, queues,
-    workers, tenants, alerts, archive, audit, sessions, settings_pages, keys,
+    workers, tenants, alerts, notifications, archive, audit, sessions, settings_pages, keys,
 )  # fmt: skip
 """The page modules. Modules with literal paths precede those with a placeholder in the same place."""
 

@@ -208,6 +208,8 @@ GET    /audit                            audit.read
 GET    /audit/verify                     audit.verify
 GET    /settings                         installation.read
 POST   /settings/set                     config.change
+GET    /notifications                    notifications.read
+POST   /notifications/test               notifications.send
 GET    /archive                          archive.status
 POST   /archive/run                      archive.purge
 GET    /settings/unset                   config.change

@@ -1,6 +1,6 @@
-"""Screenshots of every page: light and dark, on a desktop and on a phone.
+"""Screenshots: the twelve most telling ones, or every page, light and dark, on a desktop and on a phone.
 
-    python -m tests.interfaces.dashboard.shoot [--out docs/screenshots] [--only overview,job]
+    python -m tests.interfaces.dashboard.shoot [--out docs/screenshots] [--all | --only overview,job]
 
 They show the showroom, which has a fixed clock, so a screenshot changes only when its page does.
 """
@@ -8,6 +8,7 @@ They show the showroom, which has a fixed clock, so a screenshot changes only wh
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
 
@@ -29,6 +30,12 @@ PAGES = {
     "errors": "/errors",
     "schedules": "/schedules",
     "schedule": "/schedules/{id}",
+    "edit-schedule": "/schedules/{id}/edit",
+    "flows": "/flows",
+    "flow": "/flows/{id}",
+    "alerts": "/alerts",
+    "archive": "/archive",
+    "keys": "/settings/keys",
     "new-schedule": "/schedules/new",
     "tasks": "/tasks",
     "task": "/tasks/{name}",
@@ -39,14 +46,35 @@ PAGES = {
     "settings": "/settings",
 }
 
+Picture = tuple[str, Theme, Size]
 
-def shoot(site: Served, browser: Browser, out: Path, names: list[str]) -> list[Path]:
+TELLING: tuple[Picture, ...] = (
+    ("overview", "light", "desktop"),
+    ("overview", "dark", "phone"),
+    ("jobs", "light", "desktop"),
+    ("job", "dark", "desktop"),
+    ("job", "light", "phone"),
+    ("errors", "dark", "desktop"),
+    ("flow", "light", "desktop"),
+    ("schedules", "light", "desktop"),
+    ("edit-schedule", "dark", "desktop"),
+    ("queues", "light", "desktop"),
+    ("task", "dark", "desktop"),
+    ("workers", "light", "desktop"),
+)
+"""The pictures that the repository has."""
+
+
+def shoot(site: Served, browser: Browser, out: Path, pictures: Sequence[Picture]) -> list[Path]:
     """Take these screenshots and return their paths."""
     out.mkdir(parents=True, exist_ok=True)
-    things = showroom_things(site.app)
+    # A schedule in a zone whose clocks change, with an argument.
+    schedule = site.app.schedules.get("night-reminder", tenant="acme")
+    things = {**showroom_things(site.app), "schedules": [str(schedule.id)]}
     made: list[Path] = []
     for theme in get_args(Theme):
         for size in get_args(Size):
+            names = [name for name, *rest in pictures if rest == [theme, size]]
             made += _round(SiteWindows(browser, site), things, out, names, theme, size)
     return made
 
@@ -76,15 +104,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "screenshots")
     parser.add_argument("--only", help="names of pages, with commas between them")
+    parser.add_argument("--all", action="store_true", help="every page in every theme and size")
     options = parser.parse_args()
     names = options.only.split(",") if options.only else list(PAGES)
+    every = [(name, theme, size) for name in names for theme in get_args(Theme) for size in get_args(Size)]
+    pictures = every if options.only or options.all else TELLING
     if unknown := [name for name in names if name not in PAGES]:
         parser.error(f"there is no page {unknown[0]!r}; there are {', '.join(PAGES)}")
     rooms: list[Showroom] = []
     with served(tasks=lambda app: rooms.append(Showroom(app)), clock=beginning()) as site:
         rooms[0].fill()
         with chromium() as browser:
-            made = shoot(site, browser, options.out, names)
+            made = shoot(site, browser, options.out, pictures)
     print(f"{len(made)} pictures, {sum(path.stat().st_size for path in made):,} bytes, in {options.out}")
 
 

@@ -35,7 +35,7 @@ def test_tiers_have_the_sums_of_their_policies(shop: House) -> None:
     assert id[-12:] in shop.person("viewer").open("/jobs?task=send&tiers=tables")
 
 
-def test_retention_that_is_off_says_so(shop: House) -> None:
+def test_the_page_shows_that_retention_is_off(shop: House) -> None:
     shop.app.control.set("retention.enabled", False)
     page = words(shop.person("viewer").open("/archive"))
     assert "Retention off nothing is archived" in page

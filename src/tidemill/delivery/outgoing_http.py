@@ -71,8 +71,8 @@ def send(
         with _ended_after(longest, connection.sock):
             connection.request(method, target.target, body, {"User-Agent": "tidemill", **(headers or {})})
             answer = connection.getresponse()
-            found = {name.lower(): value for name, value in answer.getheaders()}
-            return Answer(answer.status, found, answer.read(_MOST))
+            headers_received = {name.lower(): value for name, value in answer.getheaders()}
+            return Answer(answer.status, headers_received, answer.read(_MOST))
     except http.client.HTTPException as error:
         raise OSError(f"{target.host} did not answer with HTTP: {error!r}") from error
     finally:

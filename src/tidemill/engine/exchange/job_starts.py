@@ -47,10 +47,10 @@ def starts_of(
     detailed = [claim.id for claim in claims if claim.detailed and claim.id not in read_ahead.details]
     if not detailed:
         return read_ahead
-    found = _patiently(lambda: store.job_starts(detailed), "the arguments of jobs", patience) or NO_STARTS
+    starts = _patiently(lambda: store.job_starts(detailed), "the arguments of jobs", patience) or NO_STARTS
     if read_ahead is NO_STARTS:
-        return found
-    return JobStarts({**read_ahead.details, **found.details}, {**read_ahead.results, **found.results})
+        return starts
+    return JobStarts({**read_ahead.details, **starts.details}, {**read_ahead.results, **starts.results})
 
 
 def held_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import timedelta
 from random import Random
@@ -18,6 +19,7 @@ from tidemill.client.access import acting
 from tidemill.client.own_connection import enqueue_on
 from tidemill.clock import ManualClock, SystemClock
 from tidemill.domain.archive_files import Manifest
+from tidemill.domain.deals import Ask, DealRequest
 from tidemill.domain.decide import COMPLETED, Policy
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.graph import (
@@ -255,6 +257,13 @@ path(
     ),
     fenced=True,
 )
+
+
+def _dealt(store: Store, claims: Sequence[Claim]) -> object:
+    return store.deal(completed(claims), DealRequest([Ask(WORKER, 2)], ordered_lanes(store)), now=T0)
+
+
+path("deal", "deal", _one_claimed, _dealt, fenced=True)
 
 # Duties ------------------------------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -29,6 +30,8 @@ from tidemill.domain.sessions import StoredSession
 from tidemill.domain.states import JobState
 from tidemill.domain.streams import StreamEntry
 from tidemill.domain.subscriptions import NewEvent, StoredSubscription
+from tidemill.domain.task_records import TaskRecord
+from tidemill.domain.tenant_placement import TenantPlacement
 from tidemill.domain.triggers.every import Every
 from tidemill.engine.duties import FireDuty, Sweep
 from tidemill.ids import new_id
@@ -437,3 +440,36 @@ def _sealed(store: Store) -> list[SealChange]:
 
 
 path("seal values again", "reseal", _sealed, lambda store, changes: store.reseal(changes))
+
+
+# Tasks and placements ---------------------------------------------------------------------------------------------------
+
+RECORDS = [TaskRecord(name, {"properties": {}}, deployed_at=T0) for name in ("mail", "report")]
+
+path(
+    "declare tasks",
+    "declare_tasks",
+    nothing,
+    lambda store, _: store.declare_tasks(RECORDS, now=T0),
+)
+path(
+    "forget tasks",
+    "forget_tasks",
+    lambda store: store.declare_tasks(RECORDS, now=T0),
+    lambda store, _: store.forget_tasks(at(1)),
+)
+PLACED = [TenantPlacement("acme", "eu"), TenantPlacement("blue", "us")]
+
+path("place tenants", "place", nothing, lambda store, _: store.place(PLACED, now=T0))
+path(
+    "change placements",
+    "replace",
+    lambda store: store.place(PLACED, now=T0),
+    lambda store, rows: store.replace([replace(row, shard="ap") for row in rows], now=at(1)),
+)
+path(
+    "copy placements",
+    "copy_placements",
+    nothing,
+    lambda store, _: store.copy_placements([replace(row, epoch=3, changed_at=T0) for row in PLACED]),
+)

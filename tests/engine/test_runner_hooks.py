@@ -220,17 +220,19 @@ def test_a_hook_that_fails_refuses_one_fire_and_the_runner_continues(
     with served(app, site):
         bad = True
         found = a_plan()
-        ((refused, error),) = site.apply([found]).refused
+        ((refused, error),) = until(lambda: site.apply([found]).refused, "the fire is refused")
         assert refused == found
         assert words in error
         bad = False
-        assert len(site.apply([a_plan()]).plans) == 1
+        good = a_plan()
+        assert len(until(lambda: site.apply([good]).plans, "the next fire is made")) == 1
 
 
 def test_an_answer_with_other_job_ids_refuses_the_fire(site: Site) -> None:
     runner = site.runner()
     runner.sends({"jobs": []})
-    ((_, error),) = site.apply([a_plan()]).refused
+    found = a_plan()
+    ((_, error),) = until(lambda: site.apply([found]).refused, "the fire is refused")
     assert error == "the hooks added, removed or renumbered jobs"
 
 

@@ -59,8 +59,9 @@ class FlowLoad:
         }
 
     def __enter__(self) -> FlowLoad:
-        # Before the first fault: a short run may draw no gate, or find each one ended.
-        self._start("gates")
+        # Before the first fault: a short run may not draw every kind, or find each gate ended.
+        for kind in self._kinds:
+            self._start(kind)
         self._try(self._send_one)
         self._thread.start()
         return self

@@ -146,9 +146,9 @@ function swap(text) {
 
 // Returns a function that finds the same element after its part of the page was replaced, or null if it is gone.
 function keep(element) {
-  const anchor = element.closest("[id], tr[data-href]");
+  const anchor = element.closest("[id], [data-href]");
   const id = anchor.getAttribute("id");
-  const where = id ? `#${CSS.escape(id)}` : `tr[data-href="${CSS.escape(anchor.dataset.href)}"]`;
+  const where = id ? `#${CSS.escape(id)}` : `[data-href="${CSS.escape(anchor.dataset.href)}"]`;
   const alike = $$(element.tagName, anchor);
   return () => {
     const again = $(where);
@@ -216,7 +216,7 @@ function hold() {
 
 const rows = {
   at: -1,
-  all: () => $$("tr[data-href]"),
+  all: () => $$("[data-href]"),
   go(step) {
     const all = this.all();
     if (!all.length) return;

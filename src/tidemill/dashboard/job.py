@@ -129,6 +129,7 @@ def _look(request: PageRequest, job: Handle[Any], before: int) -> dict[str, Any]
         "log_text": request.query.get("find") or "",
         "levels": LEVELS,
         "from_the_end": before == _END,
+        "follows": before == _END and row.state not in ENDED and row.archived_at is None,
         "tree": tree,
         "flow": _flow(request, row),
         "related": [other.row for other in related.items if other.id not in in_tree],

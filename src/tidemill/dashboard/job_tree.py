@@ -67,20 +67,20 @@ def job_tree(
     request: PageRequest,
     row: JobRow,
     children: Sequence[JobRow],
-    known: Mapping[UUID, JobRow],
+    already_read: Mapping[UUID, JobRow],
     now: datetime,
     *,
     has_more: bool,
 ) -> JobTree:
     """Build the tree of a job from its first children.
 
-    ``known`` are jobs that the page has read and that the reader may see. One read returns the grandchildren, one counts the
-    children if there are more than the page shows, and an ancestor needs a read only if it is not in ``known``.
+    ``already_read`` are jobs that the reader may see. One read returns the grandchildren, one counts the
+    children if there are more than the page shows, and an ancestor needs a read only if it is not in ``already_read``.
     """
     below = _children(request, children, now)
     more = _more_children(request, row, len(children)) if has_more else 0
     own = Branch(row, took(row, now), below, more, is_self=True)
-    return _with_ancestors(request, own, known, now)
+    return _with_ancestors(request, own, already_read, now)
 
 
 def _children(request: PageRequest, children: Sequence[JobRow], now: datetime) -> tuple[Branch, ...]:
@@ -108,27 +108,27 @@ def _more_children(request: PageRequest, row: JobRow, shown: int) -> int | None:
 
 
 def _with_ancestors(
-    request: PageRequest, own: Branch, known: Mapping[UUID, JobRow], now: datetime
+    request: PageRequest, own: Branch, already_read: Mapping[UUID, JobRow], now: datetime
 ) -> JobTree:
     top, seen = own, {own.job.id}
     while (id := top.job.details.parent_id) is not None and id not in seen:
         if len(seen) > ANCESTORS:
             return JobTree(top, "More ancestors are above; open the topmost job to see them.")
-        found = _ancestor(request, id, known)
-        if found is None:
+        ancestor = _ancestor(request, id, already_read)
+        if ancestor is None:
             return JobTree(top, "The job above was deleted, or you may not see it.")
-        row, store = found
+        row, store = ancestor
         seen.add(row.id)
         top = Branch(row, took(row, now), (top,), store=store)
     return JobTree(top)
 
 
 def _ancestor(
-    request: PageRequest, id: UUID, known: Mapping[UUID, JobRow]
+    request: PageRequest, id: UUID, already_read: Mapping[UUID, JobRow]
 ) -> tuple[JobRow, str | None] | None:
     """Return an ancestor and its store if that is another one; None if the reader may not see the job."""
-    if id in known:
-        return known[id], None
+    if id in already_read:
+        return already_read[id], None
     inspection: Inspection = request.inspection
     live = inspection.live_jobs([id], tenant=request.tenant)
     store = None

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
 from tidemill.domain.bounds import span_words
-from tidemill.domain.stats import TaskBacklog
+from tidemill.domain.records import Pause, PauseKind
+from tidemill.domain.stats import Depth, TaskBacklog
 
 _NAMED = 3
 """Lost workers that an alert names."""
@@ -80,6 +81,15 @@ class QueueFact(NamedTuple):
     depth: int
     oldest_at: datetime | None
     is_paused: bool = False
+
+
+def queue_facts(depths: Iterable[Depth], pauses: Sequence[Pause], tenant: str) -> Iterator[QueueFact]:
+    """Yield the queues with waiting jobs. All of them are paused in the view of a paused tenant."""
+    names = {pause.name for pause in pauses if pause.kind is PauseKind.QUEUE}
+    whole = any(pause.kind is PauseKind.TENANT and pause.name == tenant for pause in pauses)
+    for depth in depths:
+        is_paused = whole or depth.queue in names
+        yield QueueFact(depth.queue, depth.pending + depth.late, depth.oldest_at, is_paused)
 
 
 class LeaderFact(NamedTuple):

@@ -27,7 +27,6 @@ from tidemill.domain.alerts import (
     LeaderFact,
     LostWorker,
     MismatchFact,
-    QueueFact,
     Thresholds,
 )
 from tidemill.domain.archive_totals import BOUNDS, PolicySums, read_sums
@@ -36,7 +35,7 @@ from tidemill.domain.cluster import Lease, Worker, holder_of
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.graph import FlowState
 from tidemill.domain.prometheus import MOST_LABELS, OTHER, Family, Histogram, bounded, combined, rendered
-from tidemill.domain.records import Pause, PauseKind
+from tidemill.domain.records import PauseKind
 from tidemill.domain.retention import Selection, Selector
 from tidemill.domain.states import HELD, LIVE, JobState
 from tidemill.domain.stats import (
@@ -250,7 +249,7 @@ def raised(look: Snapshot, thresholds: Thresholds | None, window: timedelta) -> 
         completed=ended.completed,
         failed=ended.failed,
         dead=ended.dead,
-        queues=tuple(_waiting(look, pauses)),
+        queues=tuple(alerts.queue_facts(look.depths(), pauses, look.tenant)),
         stuck=tuple(held.heard_at for held in stuck(look, timedelta(seconds=limits.stuck_after))),
         orphans=tuple(held.beat_at or held.claimed_at for held in look.holding(HeldSelection.ORPHANED)),
         workers=crew.alive + crew.late,
@@ -280,15 +279,6 @@ def raised(look: Snapshot, thresholds: Thresholds | None, window: timedelta) -> 
         unread_at=None if unread is None else unread.oldest_at,
     )
     return wrong + alerts.alerts(inputs, limits)
-
-
-def _waiting(look: Snapshot, pauses: Iterable[Pause]) -> Iterator[QueueFact]:
-    """Yield the queues with waiting jobs. All of them are paused in the view of a paused tenant."""
-    names = {pause.name for pause in pauses if pause.kind is PauseKind.QUEUE}
-    whole = any(pause.kind is PauseKind.TENANT and pause.name == look.tenant for pause in pauses)
-    for depth in look.depths():
-        is_paused = whole or depth.queue in names
-        yield QueueFact(depth.queue, depth.pending + depth.late, depth.oldest_at, is_paused)
 
 
 def _stalled(look: Snapshot, patience: timedelta) -> Iterator[FlowFact]:

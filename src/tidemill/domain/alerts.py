@@ -83,7 +83,7 @@ class QueueFact(NamedTuple):
     is_paused: bool = False
 
 
-def queue_facts(depths: Iterable[Depth], pauses: Sequence[Pause], tenant: str) -> Iterator[QueueFact]:
+def waiting_queues(depths: Iterable[Depth], pauses: Sequence[Pause], tenant: str) -> Iterator[QueueFact]:
     """Yield the queues with waiting jobs. All of them are paused in the view of a paused tenant."""
     names = {pause.name for pause in pauses if pause.kind is PauseKind.QUEUE}
     whole = any(pause.kind is PauseKind.TENANT and pause.name == tenant for pause in pauses)

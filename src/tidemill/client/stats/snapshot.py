@@ -249,7 +249,7 @@ def raised(look: Snapshot, thresholds: Thresholds | None, window: timedelta) -> 
         completed=ended.completed,
         failed=ended.failed,
         dead=ended.dead,
-        queues=tuple(alerts.queue_facts(look.depths(), pauses, look.tenant)),
+        queues=tuple(alerts.waiting_queues(look.depths(), pauses, look.tenant)),
         stuck=tuple(held.heard_at for held in stuck(look, timedelta(seconds=limits.stuck_after))),
         orphans=tuple(held.beat_at or held.claimed_at for held in look.holding(HeldSelection.ORPHANED)),
         workers=crew.alive + crew.late,

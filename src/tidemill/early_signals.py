@@ -1,4 +1,4 @@
-"""Signals that reach a worker before it can handle them, or after it has ended its work.
+"""Signals that reach a process before it can handle them, or after it has ended its work.
 
 Without this, SIGTERM would end such a process with a failure, and the first process of a container would ignore it.
 """
@@ -14,14 +14,15 @@ from contextlib import contextmanager
 _SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
 
 
-def end_on_sigterm(code: int) -> None:
-    """Have SIGTERM end this process at once with this exit code, and SIGHUP do nothing. Call it on the main thread.
+def end_on_sigterm(code: int, *, reloads: bool = True) -> None:
+    """Have SIGTERM end this process at once with this exit code. Call it on the main thread.
 
     It is for times at which there is nothing to stop and no code to reload. While the interpreter itself ends, these
-    signals have no effect, and the process exits with the code that it has chosen.
+    signals have no effect, and the process exits with the code that it has chosen. ``reloads`` is whether SIGHUP asks the
+    process to reload its code; it then does nothing, and otherwise keeps its action.
     """
     signal.signal(signal.SIGTERM, lambda _number, _frame: os._exit(code))
-    if hasattr(signal, "SIGHUP"):
+    if reloads and hasattr(signal, "SIGHUP"):
         signal.signal(signal.SIGHUP, lambda _number, _frame: None)
     atexit.register(_ignore_signals)
     accept_signals()

@@ -365,6 +365,29 @@ def test_a_long_job_within_its_timeout_is_not_stuck(still: Still) -> None:
     assert still.codes() == ["stuck_jobs"]
 
 
+def test_a_pause_by_an_operator_does_not_make_a_queue_too_old(still: Still) -> None:
+    def too_old() -> list[str | None]:
+        return [alert.subject for alert in still.app.stats.alerts() if alert.code == "queue_age"]
+
+    control = still.app.control
+    still.alive(lease=10 * HOUR)
+    for queue in ("default", "mail"):
+        still.app.store.enqueue([NewJob(new_id(), "work", queue=queue, tenant="acme")])
+    still.pass_by(901)
+    assert too_old() == ["default", "mail"]
+    for kind, name, expected in (
+        ("queue", "mail", ["default"]),
+        ("all", "", []),
+        ("tenant", "acme", ["default", "mail"]),
+    ):
+        control.pause(kind, name)
+        assert too_old() == expected, kind
+        with still.app.tenant("acme"):
+            assert too_old() == ([] if kind == "tenant" else expected), kind
+        control.resume(kind, name)
+    assert too_old() == ["default", "mail"]
+
+
 def test_a_killed_worker_is_reported_for_a_while_although_another_is_alive(still: Still) -> None:
     def gone() -> str:
         lines = still.app.stats.metrics().splitlines()

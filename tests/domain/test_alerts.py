@@ -79,6 +79,14 @@ def test_each_deep_or_old_queue_is_reported() -> None:
     assert [(alert.code, alert.subject) for alert in raised] == [("queue_age", "b"), ("queue_depth", "a")]
 
 
+def test_a_queue_that_someone_paused_is_not_too_old() -> None:
+    queues = (QueueFact("a", 101, ago(9_000), is_paused=True), QueueFact("b", 1, ago(901)))
+    raised = alerts(replace(NORMAL, queues=queues), LIMITS)
+    assert [(alert.code, alert.subject) for alert in raised] == [("queue_age", "b"), ("queue_depth", "a")]
+    everything = alerts(replace(NORMAL, queues=queues, paused_at=ago(60)), LIMITS)
+    assert [alert.code for alert in everything] == ["queue_depth", "worker_disabled"]
+
+
 def test_missing_or_disabled_workers_are_reported() -> None:
     waiting = replace(NORMAL, queues=(QueueFact("a", 1, ago(1)),))
     assert codes(replace(waiting, workers=0)) == ["no_workers"]

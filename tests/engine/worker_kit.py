@@ -211,3 +211,26 @@ def a_world(url: str, folder: Path) -> Iterator[World]:
         yield world
     finally:
         world.close()
+
+
+_HOOK = """
+import os, signal, sys
+from pathlib import Path
+
+class Stopper:
+    def find_spec(self, name, path=None, target=None):
+        flag = Path({flag!r})
+        if name == {name!r} and {word!r} in sys.orig_argv and not flag.exists():
+            flag.touch()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+sys.meta_path.insert(0, Stopper())
+"""
+
+
+def stopper(folder: Path, name: str, word: str) -> dict[str, str]:
+    """The environment of processes of which one gets SIGTERM when it imports a module."""
+    place = folder / "stopper"
+    place.mkdir()
+    (place / "sitecustomize.py").write_text(_HOOK.format(flag=str(folder / "stopped"), name=name, word=word))
+    return {"PYTHONPATH": f"{place}:{ROOT}"}

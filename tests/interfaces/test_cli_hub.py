@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from tests.engine.hub_kit import a_hub, a_key
+from tests.engine.worker_kit import until
 from tests.interfaces.cli_kit import call
 from tests.stores.wire_kit import wire_url
 
@@ -51,8 +52,8 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def started(folder: Path, stack: ExitStack, *words: str, **env: str) -> dict[str, object]:
-    """Start a command that runs until it is stopped; return its announcement."""
+def launched(folder: Path, stack: ExitStack, *words: str, **env: str) -> subprocess.Popen[bytes]:
+    """Start a command that runs until it is stopped; its output is closed at the end."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tidemill", *words, "--json"],
         cwd=folder,
@@ -63,15 +64,21 @@ def started(folder: Path, stack: ExitStack, *words: str, **env: str) -> dict[str
             **env,
         },
     )
+    assert process.stdout is not None
+    stack.callback(process.stdout.close)
+    return process
+
+
+def started(folder: Path, stack: ExitStack, *words: str, **env: str) -> dict[str, object]:
+    """Start a command that runs until it is stopped; return its announcement."""
+    process = launched(folder, stack, *words, **env)
 
     def stop() -> None:
-        assert process.stdout is not None
         process.send_signal(signal.SIGTERM)
         try:
             assert process.wait(60) == 0, (folder / "log").read_text()
         finally:
             process.kill()
-            process.stdout.close()
 
     stack.callback(stop)
     assert process.stdout is not None
@@ -95,6 +102,54 @@ def test_a_hub_and_a_hand_run_jobs(folder: Path, wire: str) -> None:
         # The hub performs the duties, so that a scheduled job becomes due.
         app.store.enqueue([job := NewJob(new_id(), "double", '{"n":5}', delay=timedelta(milliseconds=300))])
         assert app.jobs.get(job.id).result(timeout=60) == 10
+
+
+SLOW_APP = """
+import time
+from pathlib import Path
+
+from tidemill import App
+from tidemill.engine.hand.hand import Hand
+
+folder = Path({folder!r})
+app = App("sqlite:///{folder}/jobs.db")
+stop = Hand.stop
+
+
+def noted_stop(self):
+    (folder / "stopping").touch()
+    stop(self)
+
+
+Hand.stop = noted_stop
+
+
+@app.task(retry=None)
+def wait() -> str:
+    (folder / "began").touch()
+    while not (folder / "go").exists():
+        time.sleep(0.01)
+    return "done"
+"""
+
+
+def test_a_second_sigterm_does_not_end_a_hand_that_waits_for_its_jobs(folder: Path, wire: str) -> None:
+    (folder / "slow_shop.py").write_text(SLOW_APP.format(folder=str(folder)))
+    app = App(f"sqlite:///{folder}/jobs.db")
+    key = a_key(app.store)
+    with ExitStack() as stack:
+        stack.callback(app.close)
+        started(folder, stack, "hub", "slow_shop:app", "--wire", wire)
+        hand = launched(folder, stack, "hand", "slow_shop:app", "--wire", wire, TIDEMILL_KEY=key)
+        stack.callback(hand.kill)
+        job = app.enqueue("wait")
+        until((folder / "began").exists, "the job runs")
+        hand.send_signal(signal.SIGTERM)
+        until((folder / "stopping").exists, "the hand stops")
+        hand.send_signal(signal.SIGTERM)
+        (folder / "go").touch()
+        assert hand.wait(60) == 0, (folder / "log").read_text()
+        assert job.result(timeout=60) == "done"
 
 
 @pytest.mark.parametrize(

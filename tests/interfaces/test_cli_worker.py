@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from tests.engine.worker_kit import APP, ROOT, WorkerProcess, World, a_world, own_address, until
+from tests.engine.worker_kit import APP, ROOT, WorkerProcess, World, a_world, own_address, stopper, until
 
 from tidemill.stores.open import open_store
 
@@ -223,39 +223,16 @@ def test_an_error_in_the_code_of_the_app_names_the_file_and_the_line(
     assert line.endswith(sentence), line
 
 
-_HOOK = """
-import os, signal, sys
-from pathlib import Path
-
-class Stopper:
-    def find_spec(self, name, path=None, target=None):
-        flag = Path({flag!r})
-        if name == {name!r} and {word!r} in sys.orig_argv and not flag.exists():
-            flag.touch()
-            os.kill(os.getpid(), signal.SIGTERM)
-
-sys.meta_path.insert(0, Stopper())
-"""
-
-
-def _stopper(folder: Path, name: str, word: str) -> dict[str, str]:
-    """The environment of processes of which one gets SIGTERM when it imports a module."""
-    place = folder / "stopper"
-    place.mkdir()
-    (place / "sitecustomize.py").write_text(_HOOK.format(flag=str(folder / "stopped"), name=name, word=word))
-    return {"PYTHONPATH": f"{place}:{ROOT}"}
-
-
 @pytest.mark.parametrize("name", ["tidemill.cli.worker", "tidemill.engine.supervisor.supervisor"])
 def test_a_worker_that_is_stopped_while_it_starts_exits_with_0(tmp_path: Path, name: str) -> None:
-    said = tidemill("worker", APP, "--processes", "1", **_stopper(tmp_path, name, "worker"))
+    said = tidemill("worker", APP, "--processes", "1", **stopper(tmp_path, name, "worker"))
     assert (tmp_path / "stopped").exists()
     assert (said.returncode, said.stderr) == (0, "")
 
 
 def test_a_signal_to_all_processes_does_not_end_a_runner_that_starts(world: World, tmp_path: Path) -> None:
-    stopper = _stopper(tmp_path, "tidemill.engine.app_lookup", "tidemill.engine.runner.main")
-    worker = world.worker("--processes", "1", **stopper).ready()
+    stopping = stopper(tmp_path, "tidemill.engine.app_lookup", "tidemill.engine.runner.main")
+    worker = world.worker("--processes", "1", **stopping).ready()
     assert (tmp_path / "stopped").exists()
     assert "killed" not in worker.log
     worker.signal(signal.SIGTERM)

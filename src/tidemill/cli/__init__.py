@@ -21,8 +21,11 @@ from tidemill.errors import TidemillError, UsageError
 INTERRUPTED = 130
 """Exit code after Ctrl-C."""
 
-_WORKERS = frozenset({"worker", "up", "demo"})
-"""Commands that run until a signal stops them."""
+_SUPERVISED = frozenset({"worker", "up", "demo"})
+"""Commands that run until a signal stops them, and reload on SIGHUP."""
+
+_SERVING = frozenset({"hand", "hub", "serve", "intake"})
+"""The other commands that run until a signal stops them."""
 
 SECTIONS = {
     "Run": {
@@ -155,7 +158,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):  # a replaced stream may lack this method
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    if sys.argv[1:2] and sys.argv[1] in _WORKERS:
+    command = sys.argv[1] if sys.argv[1:] else None
+    if command in _SUPERVISED | _SERVING:
         # Before the imports of the command, which take longer than everything until here.
-        end_on_sigterm(0)
+        end_on_sigterm(0, reloads=command in _SUPERVISED)
     commands(prog_name="tidemill")

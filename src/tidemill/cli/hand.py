@@ -77,11 +77,11 @@ def hand(app: str, wire: str, as_json: bool, **settings: Any) -> None:
             hooks=opened.hooks,
             connections=opened.connections,
         )
-        with stop_event() as stopping:
-            worker.start()
-            stack.callback(worker.stop)
-            _announce(worker.describe(), as_json=as_json or logs.as_json)
-            wait_for(stopping)
+        stopping = stack.enter_context(stop_event())
+        worker.start()
+        stack.callback(worker.stop)
+        _announce(worker.describe(), as_json=as_json or logs.as_json)
+        wait_for(stopping)
 
 
 def _announce(values: Mapping[str, Any], *, as_json: bool) -> None:

@@ -91,20 +91,20 @@ def hub(
         service = HubService(
             Hub(store, clock, lines, environment=environment), store, clock, served, duties=not no_duties
         )
-        with stop_event() as stopping:
-            service.start()
-            stack.callback(service.close)
-            for line in lines:
-                line.wait_connected(2 * CONNECT)
-            _announce(
-                {
-                    "store": store.url,
-                    "wires": [line.url for line in lines],
-                    "duties": not no_duties,
-                },
-                as_json=as_json or logs.as_json,
-            )
-            wait_for(stopping)
+        stopping = stack.enter_context(stop_event())
+        service.start()
+        stack.callback(service.close)
+        for line in lines:
+            line.wait_connected(2 * CONNECT)
+        _announce(
+            {
+                "store": store.url,
+                "wires": [line.url for line in lines],
+                "duties": not no_duties,
+            },
+            as_json=as_json or logs.as_json,
+        )
+        wait_for(stopping)
 
 
 def _announce(values: dict[str, Any], *, as_json: bool) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import signal
 import sys
 from typing import Any
 
@@ -14,6 +12,7 @@ import click
 from tidemill.cli.app_argument import app_named
 from tidemill.cli.context import opened_app
 from tidemill.cli.log_options import taken_logs, with_log_options
+from tidemill.cli.stop_signals import stop_calls
 from tidemill.client.core import client_of
 from tidemill.delivery.intake import IntakeRule, serve_intakes
 from tidemill.engine.log_formats import write_output
@@ -72,7 +71,6 @@ def chosen(rules: list[IntakeRule], queues: str | None) -> list[IntakeRule]:
 async def _serve(rules: list[IntakeRule]) -> tuple[int, int]:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        with contextlib.suppress(NotImplementedError):  # Windows
-            loop.add_signal_handler(number, stopping.set)
-    return await serve_intakes(rules, stopping)
+    # Handlers of the event loop would be replaced by the default action when the loop is closed.
+    with stop_calls(lambda: loop.call_soon_threadsafe(stopping.set)):
+        return await serve_intakes(rules, stopping)

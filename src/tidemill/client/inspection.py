@@ -30,7 +30,7 @@ from tidemill.client.stats.loads import (
 from tidemill.client.stats.snapshot import Snapshot
 from tidemill.client.watch import Changes
 from tidemill.domain.cluster import Lease, Worker
-from tidemill.domain.filters import JobFilter
+from tidemill.domain.filters import JobFilter, Page, Sort
 from tidemill.domain.job import JobRow, LogEntry, levels_from
 from tidemill.domain.large_values import read_reference
 from tidemill.domain.limits import Rule
@@ -168,6 +168,11 @@ class Inspection(StoreApi):
             queues=frozenset() if queue is None else frozenset({queue}),
         )
         return list(self._client.reader(None).jobs(where, limit=limit).items)
+
+    def children(self, ids: Collection[UUID], *, tenant: str, limit: int) -> Page[JobRow]:
+        """Return jobs that any of these jobs enqueued, oldest first."""
+        where = JobFilter(tenant, parent_ids=frozenset(ids))
+        return self._client.reader(None).jobs(where, sort=Sort.OLDEST, limit=limit)
 
     def handle(self, row: JobRow) -> Job[Any]:
         """Return the handle of a job that was read before."""

@@ -15,12 +15,14 @@ from tidemill.client.signals import Question
 from tidemill.dashboard import argument_form
 from tidemill.dashboard.form_state import FormState
 from tidemill.dashboard.job_details import shown
+from tidemill.dashboard.job_tree import CHILDREN, job_tree
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.dashboard.timelines import MOST
 from tidemill.dashboard.waterfall import waterfall
 from tidemill.domain import tracebacks
 from tidemill.domain.access import Role
+from tidemill.domain.filters import Page
 from tidemill.domain.job import LEVELS, Execution, JobRow, LogEntry, levels_from
 from tidemill.domain.signals import StoredSignal
 from tidemill.domain.states import ENDED
@@ -72,12 +74,22 @@ def _look(request: PageRequest, job: Handle[Any], before: int) -> dict[str, Any]
     lines = _searched(request, read)
     steps = job.steps()[:STEPS] if shows_payload and not request.hides_arguments else []
     details = row.details
-    children = request.jobs_page(parent_id=row.id, tenant=request.tenant, sort="oldest", limit=KIN)
-    parent = inspection.live_jobs([details.parent_id] if details.parent_id else [], tenant=request.tenant)
-    parent = [other for other in parent if request.permits("jobs.read", other.task, other.queue)]
-    related = None
+    children = request.jobs_page(parent_id=row.id, tenant=request.tenant, sort="oldest", limit=CHILDREN)
+    related: Page[Handle[Any]] = Page([])
     if details.correlation_id is not None:
-        related = request.jobs_page(correlation_id=details.correlation_id, tenant=row.tenant, limit=KIN)
+        # Children inherit the correlation, so that the oldest of these jobs are often ancestors of this one.
+        related = request.jobs_page(
+            correlation_id=details.correlation_id, tenant=row.tenant, sort="oldest", limit=KIN
+        )
+    tree = job_tree(
+        request,
+        row,
+        [child.row for child in children.items],
+        {other.id: other.row for other in related.items},
+        now,
+        has_more=children.next is not None,
+    )
+    in_tree = tree.ids()
     names = {worker.id: worker.name for worker in inspection.workers()}
     asked: Sequence[Question] = ()
     unread: Sequence[StoredSignal] = ()
@@ -117,12 +129,11 @@ def _look(request: PageRequest, job: Handle[Any], before: int) -> dict[str, Any]
         "log_text": request.query.get("find") or "",
         "levels": LEVELS,
         "from_the_end": before == _END,
-        "kin_children": children.items,
-        "children_more": children.next is not None,
-        "parent": parent[0] if parent else None,
+        "follows": before == _END and row.state not in ENDED and row.archived_at is None,
+        "tree": tree,
         "flow": _flow(request, row),
-        "related": None if related is None else [other for other in related.items if other.id != row.id],
-        "related_more": related is not None and related.next is not None,
+        "related": [other.row for other in related.items if other.id not in in_tree],
+        "related_more": related.next is not None,
         "workers": names,
     }
 

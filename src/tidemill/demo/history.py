@@ -147,9 +147,6 @@ class History:
         self.clock.advance(max(timedelta(0), self.left - timedelta(minutes=2)))
         with acting(ADA):
             self.app.control.pause("queue", QUEUE, reason=REASON)
-            # Its jobs wait for days, which is no news.
-            week = timedelta(days=7).total_seconds()
-            self.app.control.set("alerts.queue_age", week, description=f"{QUEUE}: {REASON}")
         with self.app.tenant("acme"):
             for number in range(12):
                 self.app.enqueue("export_orders", month=f"2026-{number + 1:02}")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
 from tidemill.domain.bounds import span_words
-from tidemill.domain.stats import TaskBacklog
+from tidemill.domain.records import Pause, PauseKind
+from tidemill.domain.stats import Depth, TaskBacklog
 
 _NAMED = 3
 """Lost workers that an alert names."""
@@ -53,7 +54,7 @@ class Thresholds:
     failure_sample: float = 10  #: the failure rate is not evaluated below this number of ended jobs
     stuck_after: float = 300  #: without progress; a job with a timeout must also have used 80 % of it
     queue_depth: float = 100  #: jobs that wait in one queue
-    queue_age: float = 900  #: time since the first job of a queue became due
+    queue_age: float = 900  #: time since the first job of a queue that is not paused became due
     orphans: float = 0  #: jobs held by workers that are gone
     dead_letters: float = 0  #: jobs dead-lettered in the last hour
     lost_workers: float = 0  #: workers that crashed or lost their lease in the last 15 minutes
@@ -74,11 +75,21 @@ class LostWorker(NamedTuple):
 
 
 class QueueFact(NamedTuple):
-    """A queue, the number of its waiting jobs, and since when the oldest has been due."""
+    """A queue, the number of its waiting jobs, since when the oldest has been due, and whether a pause holds all of them."""
 
     name: str
     depth: int
     oldest_at: datetime | None
+    is_paused: bool = False
+
+
+def waiting_queues(depths: Iterable[Depth], pauses: Sequence[Pause], tenant: str) -> Iterator[QueueFact]:
+    """Yield the queues with waiting jobs. All of them are paused in the view of a paused tenant."""
+    names = {pause.name for pause in pauses if pause.kind is PauseKind.QUEUE}
+    whole = any(pause.kind is PauseKind.TENANT and pause.name == tenant for pause in pauses)
+    for depth in depths:
+        is_paused = whole or depth.queue in names
+        yield QueueFact(depth.queue, depth.pending + depth.late, depth.oldest_at, is_paused)
 
 
 class LeaderFact(NamedTuple):
@@ -238,7 +249,8 @@ def _depth(inputs: AlertInput, limits: Thresholds) -> Iterator[Alert]:
                 queue.name,
                 queue.oldest_at,
             )
-        if queue.oldest_at is not None:
+        # A pause is a decision of the operator, and its jobs are not late.
+        if queue.oldest_at is not None and not queue.is_paused and inputs.paused_at is None:
             age = (inputs.now - queue.oldest_at).total_seconds()
             if age > limits.queue_age:
                 text = f"the first job in queue {queue.name} has been due for {_seconds(age)}"

@@ -27,7 +27,6 @@ from tidemill.domain.alerts import (
     LeaderFact,
     LostWorker,
     MismatchFact,
-    QueueFact,
     Thresholds,
 )
 from tidemill.domain.archive_totals import BOUNDS, PolicySums, read_sums
@@ -239,7 +238,8 @@ def raised(look: Snapshot, thresholds: Thresholds | None, window: timedelta) -> 
     ended = look.counts(window)
     workers = look.store.workers()
     crew = crew_of(workers, look.at)
-    paused = [pause for pause in look.store.pauses() if pause.kind is PauseKind.ALL]
+    pauses = look.store.pauses()
+    paused = [pause for pause in pauses if pause.kind is PauseKind.ALL]
     leases = look.store.leases()
     flows = look.store.flow_totals(tenant=look.tenant, ended_after=look.at)
     unread = look.store.unread_signals() if look.tenant == ALL_TENANTS else None
@@ -249,9 +249,7 @@ def raised(look: Snapshot, thresholds: Thresholds | None, window: timedelta) -> 
         completed=ended.completed,
         failed=ended.failed,
         dead=ended.dead,
-        queues=tuple(
-            QueueFact(depth.queue, depth.pending + depth.late, depth.oldest_at) for depth in look.depths()
-        ),
+        queues=tuple(alerts.waiting_queues(look.depths(), pauses, look.tenant)),
         stuck=tuple(held.heard_at for held in stuck(look, timedelta(seconds=limits.stuck_after))),
         orphans=tuple(held.beat_at or held.claimed_at for held in look.holding(HeldSelection.ORPHANED)),
         workers=crew.alive + crew.late,

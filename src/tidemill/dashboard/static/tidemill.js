@@ -132,7 +132,7 @@ function swap(text) {
     if (old.outerHTML === fresh.outerHTML) continue;
     const focus = old.contains(document.activeElement) ? keep(document.activeElement) : null;
     const tails = [old, ...$$("[data-tail]", old)].filter((each) => each.hasAttribute("id")).map((each) => [
-      each.getAttribute("id"), each.scrollTop, each.matches("[data-tail]") && each.scrollTop + each.clientHeight >= each.scrollHeight - 8,
+      each.getAttribute("id"), each.scrollTop, follow.button?.getAttribute("aria-controls") === each.getAttribute("id") ? follow.on : atEnd(each),
     ]);
     old.replaceWith(document.adoptNode(fresh));
     for (const [id, top, bottom] of tails) {
@@ -146,9 +146,9 @@ function swap(text) {
 
 // Returns a function that finds the same element after its part of the page was replaced, or null if it is gone.
 function keep(element) {
-  const anchor = element.closest("[id], tr[data-href]");
+  const anchor = element.closest("[id], [data-href]");
   const id = anchor.getAttribute("id");
-  const where = id ? `#${CSS.escape(id)}` : `tr[data-href="${CSS.escape(anchor.dataset.href)}"]`;
+  const where = id ? `#${CSS.escape(id)}` : `[data-href="${CSS.escape(anchor.dataset.href)}"]`;
   const alike = $$(element.tagName, anchor);
   return () => {
     const again = $(where);
@@ -212,11 +212,46 @@ function hold() {
   plan();
 }
 
+// The log ---------------------------------------------------------------------------------------------------------------
+
+const atEnd = (each) => each.matches("[data-tail]") && each.scrollTop + each.clientHeight >= each.scrollHeight - 8;
+
+// The switch beside a log. While it is on, the log scrolls to new lines. Its state lasts while the tab is open.
+const follow = {
+  button: $("#follow"),
+  on: true,
+  place: `tidemill-follow ${location.pathname}`,
+  tops: new WeakMap(), // where each log was scrolled to
+  begin() {
+    if (!this.button) return;
+    try { this.on = sessionStorage.getItem(this.place) !== "off"; } catch { /* without storage it is on */ }
+    this.button.setAttribute("aria-pressed", String(this.on));
+    this.button.hidden = false;
+    this.button.addEventListener("click", () => this.set(!this.on));
+    document.addEventListener("scroll", (event) => { if (event.target === this.log()) this.scrolled(event.target); }, true);
+  },
+  log() { return document.getElementById(this.button.getAttribute("aria-controls")); },
+  set(on) {
+    this.on = on;
+    try { sessionStorage.setItem(this.place, on ? "on" : "off"); } catch { /* it is forgotten with the page */ }
+    this.button.setAttribute("aria-pressed", String(on));
+    $("#follow-said").textContent = on ? "The log follows new lines." : "The log no longer follows new lines.";
+    const log = this.log();
+    if (on && log) log.scrollTop = log.scrollHeight;
+  },
+  // The script itself only scrolls to the end, so that a step up is one of the reader.
+  scrolled(log) {
+    const before = this.tops.get(log) ?? log.scrollHeight;
+    this.tops.set(log, log.scrollTop);
+    if (this.on && log.scrollTop < before && !atEnd(log)) this.set(false);
+  },
+};
+
 // Rows --------------------------------------------------------------------------------------------------------------
 
 const rows = {
   at: -1,
-  all: () => $$("tr[data-href]"),
+  all: () => $$("[data-href]"),
   go(step) {
     const all = this.all();
     if (!all.length) return;
@@ -301,6 +336,7 @@ document.addEventListener("keydown", (event) => {
   else if (key === "x" && row) { const box = $("input[data-row]", row); if (box) { box.checked = !box.checked; rows.refresh(); } }
   else if (key === "Enter" && row && !event.target.closest("a, button, summary, input")) location.href = row.dataset.href;
   else if (key === "p" && !$("#live")?.hidden) hold();
+  else if (key === "f" && follow.button) follow.set(!follow.on);
   else if (key === "?") $("#help").showModal();
 });
 
@@ -313,6 +349,7 @@ const fitMenu = () => { const rooms = $("details.rooms"); if (rooms) rooms.open 
 narrow.addEventListener("change", fitMenu); // when a phone is rotated or a window is resized
 fitMenu();
 for (const each of $$("[data-tail]")) each.scrollTop = each.scrollHeight;
+follow.begin();
 tellTimes(document);
 showWhen();
 rows.refresh();

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidemill.client._base import StoreApi, async_twin
+from tidemill.client.access import note
 from tidemill.client.stats.loads import is_living
 from tidemill.domain.tenant_placement import TenantPlacement
 from tidemill.errors import BadSettings, TidemillError
+from tidemill.shards.move import MoveProgress, TenantMove
 
 if TYPE_CHECKING:
     from tidemill.shards.map import ShardMap
@@ -98,3 +100,39 @@ class Shards(StoreApi):
         return self._map.place(tenant, shard)
 
     aplace = async_twin(place)
+
+    def move(
+        self, tenant: str, to: str, *, report: Callable[[MoveProgress], object] | None = None
+    ) -> TenantPlacement:
+        """Move a tenant to another shard while the app runs; return its placement when the move has ended.
+
+        Jobs that have not begun are carried; those that have begun end in the old shard, and the new one starts no job of the
+        tenant before that. Call it again with the same shard to continue a move that was interrupted. ``report`` is called with
+        the progress after each lot of jobs.
+
+        Raises ``TenantMoving`` while another move of the tenant is under way, and ``UsageError`` for a tenant that cannot
+        move: the app's own, or one with live flows, suspended jobs, or schedules that react to events.
+        """
+        move = TenantMove(self._map, self._client.stores, tenant)
+        row, is_new = move.begin(to)
+        if is_new:
+            self._note("tenant.move_started", row, {"from": row.shard, "to": to})
+        row = move.run(to, report)
+        self._note("tenant.moved", row, {"to": to})
+        return row
+
+    amove = async_twin(move)
+
+    def cancel_move(self, tenant: str) -> TenantPlacement:
+        """Take back a move that has not sent new jobs to the new shard yet; return the placement.
+
+        Raises ``TenantMoving`` after that, or while a process is performing the move.
+        """
+        row = TenantMove(self._map, self._client.stores, tenant).cancel()
+        self._note("tenant.move_cancelled", row, {"stays_in": row.shard})
+        return row
+
+    acancel_move = async_twin(cancel_move)
+
+    def _note(self, action: str, row: TenantPlacement, after: dict[str, object]) -> None:
+        note(self._store, action, f"tenant:{row.tenant}", row.tenant, after=after)

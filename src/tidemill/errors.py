@@ -28,6 +28,7 @@ a stable ``code`` that HTTP problem documents, exit codes and the documentation 
     │   ├── PriorityTooHigh
     │   ├── WrongEnvironment
     │   ├── CrossShard
+    │   ├── TenantMoving
     │   ├── ArchiveRunning
     │   ├── WaitCycle
     │   ├── OldWorkers
@@ -223,6 +224,12 @@ class CrossShard(UsageError):
     """The call would write to a shard that does not belong to its tenant or its transaction; nothing was written."""
 
     code = "cross_shard"
+
+
+class TenantMoving(UsageError):
+    """The tenant is moving to another shard, or another process is moving it."""
+
+    code = "tenant_moving"
 
 
 class ArchiveRunning(UsageError):

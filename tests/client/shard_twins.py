@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
-from tests.client.shards_kit import SHARDS, sharded_app
+from tests.client.shards_kit import SHARDS, sharded_app, unsettled
+
+from tidemill.domain.tenant_placement import PlacementState
 
 
 def _with_shards(name: str, *args: str) -> Callable[[Any], Awaitable[Any]]:
@@ -18,6 +21,19 @@ def _with_shards(name: str, *args: str) -> Callable[[Any], Awaitable[Any]]:
             return answer, getattr(app.shards, name)(*args)
 
     return story
+
+
+async def _moved(_: Any) -> Any:
+    with sharded_app(dict.fromkeys(("home", *SHARDS), "memory://")) as app, unsettled():
+        app.shards.place("eu-acme")
+        return await app.shards.amove("eu-acme", "us")
+
+
+async def _cancelled(_: Any) -> Any:
+    with sharded_app(dict.fromkeys(("home", *SHARDS), "memory://")) as app:
+        row = app.shards.place("eu-acme")
+        app.stores["default"].replace([replace(row, state=PlacementState.MOVING, target="us")])
+        return await app.shards.acancel_move("eu-acme")
 
 
 def _both(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -40,4 +56,6 @@ def shard_stories() -> dict[str, tuple[Callable[[Any], Awaitable[Any]], Any]]:
             _with_shards("place", "us-acme", "us"),
             _both(lambda row: (row.tenant, row.shard) == ("us-acme", "us")),
         ),
+        "Shards.amove": (_moved, lambda row: (row.shard, row.state.value) == ("us", "placed")),
+        "Shards.acancel_move": (_cancelled, lambda row: (row.shard, row.state.value) == ("eu", "placed")),
     }

@@ -12,6 +12,7 @@ from tests.grounds import url_of
 
 from tidemill import App
 from tidemill.errors import StoreUnavailable
+from tidemill.shards import move
 from tidemill.stores.base import Store
 
 SHARDS = ("eu", "us")
@@ -39,6 +40,15 @@ def drain(app: App) -> None:
     """Run the jobs of all shards."""
     for name in app.live_stores:
         app.at_store(name).testing().drain()
+
+
+@contextmanager
+def unsettled() -> Iterator[None]:
+    """Let moves of tenants inside the block not wait for clients of other processes, of which there are none."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(move, "SETTLED", 0.0)
+        patch.setattr(move, "_LOOK", 0.01)
+        yield
 
 
 @contextmanager

@@ -74,7 +74,7 @@ def claimed_jobs(store: Store, count: int = 2, **fields: Any) -> list[Claim]:
     return claim_all(store)
 
 
-def completed(claims: list[Claim]) -> list[Finish]:
+def completed(claims: Sequence[Claim]) -> list[Finish]:
     """Return the successful finishes of these claims."""
     return [Finish(claim, COMPLETED, result="1") for claim in claims]
 

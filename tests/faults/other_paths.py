@@ -19,12 +19,12 @@ from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.failures import ErrorMark, MarkStatus
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import Finish, NewJob
+from tidemill.domain.job import Details, Finish, NewJob, UniqueHold
 from tidemill.domain.limits import LimitKind, Rule
 from tidemill.domain.records import AuditEntry, Pause, PauseKind, Setting
 from tidemill.domain.releases import Deployment, ReleaseRecord
 from tidemill.domain.rollups import compactions, expiries
-from tidemill.domain.schedules import Advance, Fired
+from tidemill.domain.schedules import Advance, Definition, Fired
 from tidemill.domain.sealed_values import SealChange
 from tidemill.domain.sessions import StoredSession
 from tidemill.domain.states import JobState
@@ -32,12 +32,13 @@ from tidemill.domain.streams import StreamEntry
 from tidemill.domain.subscriptions import NewEvent, StoredSubscription
 from tidemill.domain.task_records import TaskRecord
 from tidemill.domain.tenant_placement import TenantPlacement
+from tidemill.domain.transfers import TransferJob
 from tidemill.domain.triggers.every import Every
 from tidemill.engine.duties import FireDuty, Sweep
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.job_events import DelayedEvent
-from tidemill.testing.conformance.kit import HOUR, SECOND, T0, WORKER, at, claim_all, register
+from tidemill.testing.conformance.kit import HOUR, SECOND, T0, WORKER, a_job, at, claim_all, register
 from tidemill.testing.conformance.planned_fires import a_definition, a_schedule, define, plan_one
 from tidemill.testing.conformance.stats import end
 
@@ -472,4 +473,48 @@ path(
     "copy_placements",
     nothing,
     lambda store, _: store.copy_placements([replace(row, epoch=3, changed_at=T0) for row in PLACED]),
+)
+
+
+# Transfers ----------------------------------------------------------------------------------------------------------------
+
+MOVING = "moving from shard eu"
+
+
+def _leaving(store: Store) -> list[TransferJob]:
+    limited = a_job(tenant="acme", unique=UniqueHold("once", window=HOUR), details=Details(tags=("a",)))
+    store.enqueue([limited, a_job(tenant="acme", run_at=T0 + HOUR)], now=T0)
+    return store.outgoing("acme", limit=10)
+
+
+def _withdrawn(store: Store) -> list[TransferJob]:
+    lot = _leaving(store)
+    store.withdraw([item.job for item in lot], tenant="acme")
+    return lot
+
+
+def _forgettable(store: Store) -> list[UUID]:
+    ids = [new_id(), new_id()]
+    for number, id in enumerate(ids):
+        store.put_definition(Definition(id, f"key-{number}", "mail", tenant="acme"), now=T0)
+    return ids
+
+
+path(
+    "withdraw jobs that move to another store",
+    "withdraw",
+    _leaving,
+    lambda store, lot: store.withdraw([item.job for item in lot], tenant="acme"),
+)
+path(
+    "receive jobs of another store",
+    "receive",
+    _withdrawn,
+    lambda store, lot: store.receive(lot, reason=MOVING, now=T0),
+)
+path(
+    "forget definitions that moved to another store",
+    "forget_definitions",
+    _forgettable,
+    lambda store, ids: store.forget_definitions(ids, tenant="acme"),
 )

@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from starlette.testclient import TestClient
-from tests.client.shards_kit import away, sharded_app
+from tests.client.shards_kit import away, sharded_app, unsettled
 from tests.interfaces.rest.kit import Browser
 
 from tidemill import App
 from tidemill.cli import commands
 from tidemill.dashboard import create_site
+from tidemill.domain.filters import JobFilter
+from tidemill.domain.states import JobState
+from tidemill.domain.tenant_placement import PlacementState
 from tidemill.engine.store_shares import chosen_stores, read_shard_choice
 from tidemill.errors import BadSettings
 
@@ -40,6 +44,11 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[App]:
                 made.enqueue("double")
         yield made
     sys.modules.pop("sharded_shop", None)
+
+
+def invoke(*args: str) -> Result:
+    sys.modules.pop("sharded_shop", None)
+    return CliRunner().invoke(commands, args)
 
 
 def run(*args: str) -> Any:
@@ -177,3 +186,26 @@ def test_pages_cover_all_shards_and_name_those_without_an_answer(app: App) -> No
     assert "us-blue" in web.request("GET", "/jobs?store=us").text
     assert "eu-acme" not in web.request("GET", "/jobs?store=us").text.partition("<table")[2]
     web.close()
+
+
+def test_a_command_moves_a_tenant_and_the_api_shows_where_it_is(app: App, web: TestClient) -> None:
+    with unsettled():
+        row = run("tenants", "move", "eu-acme", "--to", "us")
+    assert (row["shard"], row["state"], row["target"], row["former"]) == ("us", "placed", None, ["eu"])
+    assert app.stores["us"].count(JobFilter("eu-acme")) == {JobState.PENDING: 1}
+    rows = {row["tenant"]: row for row in web.get("/api/placements").json()["items"]}
+    assert rows["eu-acme"]["shard"] == "us"
+    with unsettled():
+        done = invoke("tenants", "move", "eu-acme", "--to", "eu")
+    assert done.stdout == "tenant eu-acme is in the shard eu; jobs carried: 1\n"
+
+
+def test_a_command_cancels_a_move(app: App) -> None:
+    (row,) = app.stores["default"].placed(["eu-acme"])
+    app.stores["default"].replace([replace(row, state=PlacementState.MOVING, target="us")])
+    assert run("shards", "tenants")[0]["state"] == "moving"
+    assert run("tenants", "move", "eu-acme", "--cancel")["state"] == "placed"
+    done = invoke("tenants", "move", "eu-acme", "--cancel")
+    assert "tenant 'eu-acme' is not moving" in done.stderr
+    done = invoke("tenants", "move", "eu-acme")
+    assert "pass --to SHARD, or --cancel" in done.stderr

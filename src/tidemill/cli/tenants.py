@@ -1,23 +1,26 @@
-"""``tidemill tenants``: list, pause and configure tenants."""
+"""``tidemill tenants``: list, pause, configure and move tenants."""
 
 from __future__ import annotations
 
 import click
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from tidemill.cli import pause_actions
 from tidemill.cli.completion import tenant_names
 from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.known_names import NOTHING, check_known
-from tidemill.cli.screen import Column, print_json, print_lines, print_table, thousands
+from tidemill.cli.screen import Column, console, print_json, print_lines, print_table, thousands
 from tidemill.client.control import COUNTED, TENANT_SETTING
-from tidemill.client.documents import tenant_document
+from tidemill.client.documents import placement_document, tenant_document
 from tidemill.domain.records import PauseKind
+from tidemill.domain.tenant_placement import TenantPlacement
+from tidemill.shards.move import MoveProgress
 
 
 @click.group(cls=InOrder)
 def tenants() -> None:
-    """List, pause and configure tenants."""
+    """List, pause, configure and move tenants."""
 
 
 @tenants.command("list")
@@ -113,3 +116,57 @@ def resume(context: CommandContext, names: tuple[str, ...]) -> None:
     """Resume paused tenants."""
     check_known(context, PauseKind.TENANT, names, hint=NOTHING)
     pause_actions.resume(context, PauseKind.TENANT, names)
+
+
+@tenants.command()
+@click.argument("name", shell_complete=tenant_names)
+@click.option("--to", metavar="SHARD", help="The shard that the tenant moves to.")
+@click.option(
+    "--cancel", is_flag=True, help="Take back a move that has not sent new jobs to the new shard yet."
+)
+@with_context
+def move(context: CommandContext, name: str, to: str | None, cancel: bool) -> None:
+    """Move a tenant to another shard while the app runs.
+
+    Jobs that have not begun are carried. Jobs that have begun end in the old shard, and the new one starts no job of the tenant
+    before that. Run the command again to continue a move that was interrupted.
+    """
+    context.need_app("a move to another shard")
+    if cancel == (to is not None):
+        raise click.UsageError("pass --to SHARD, or --cancel")
+    shards = context.application.shards
+    if to is None:
+        row = shards.cancel_move(name)
+        words = f"the move of tenant {name} is cancelled; it stays in the shard {row.shard}"
+    else:
+        row, carried = _moved(context, name, to)
+        words = f"tenant {name} is in the shard {row.shard}; jobs carried: {thousands(carried)}"
+    if context.as_json:
+        print_json(placement_document(row))
+        return
+    print_lines([(words, "")])
+
+
+def _moved(context: CommandContext, name: str, to: str) -> tuple[TenantPlacement, int]:
+    """Move a tenant with a line about the progress; return the placement and the number of carried jobs."""
+    screen = console(err=True)
+    shown = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        TimeElapsedColumn(),
+        console=screen,
+        transient=True,
+        disable=context.as_json or not screen.is_terminal,
+    )
+    carried = 0
+    with shown:
+        line = shown.add_task(f"moving {name} to {to}: waiting until every client knows", total=None)
+
+        def show(progress: MoveProgress) -> None:
+            nonlocal carried
+            carried = progress.carried
+            words = f"jobs carried: {thousands(carried)}, left in the old shard: {thousands(progress.left)}"
+            shown.update(line, description=f"moving {name} to {to}: {words}")
+
+        row = context.application.shards.move(name, to, report=show)
+    return row, carried

@@ -12,6 +12,7 @@ from tidemill.client.stats.loads import is_living
 from tidemill.domain.bounds import check_name
 from tidemill.domain.cluster import Worker
 from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.tenant_placement import PlacementState
 from tidemill.errors import BadSettings, CrossShard, StoreError
 from tidemill.shards.settings import ALL_SHARDS
 from tidemill.stores.base import Store
@@ -149,6 +150,13 @@ class Placement:
         if tenant == ALL_TENANTS:
             return self.live
         return self.shards.find(tenant).shards
+
+    def leaving_shard(self, tenant: str) -> str | None:
+        """Return the shard in which jobs of a tenant still end after it has moved to another one, if there is one."""
+        if self.shards is None or self.fixed is not None:
+            return None
+        row = self.shards.find(tenant)
+        return row.target if row.state is PlacementState.DRAINING else None
 
     def nearest(self, name: str) -> tuple[str, ...]:
         """Return this store, then the other live ones."""

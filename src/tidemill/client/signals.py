@@ -189,6 +189,13 @@ class Signals(TenantApi):
             by or who(),
         )
         target = self._client.store(self._client.place_of(owner) if store is None else store)
+        leaving = None if store is not None else self._client.placement.leaving_shard(owner)
+        if leaving is not None:
+            # A job that waits for the event may still be in the shard that its tenant leaves.
+            old = self._client.store(leaving)
+            if not old.emit([event], now=self._pin):
+                return None
+            self._wake(old, event_id=event.id)
         with target.transaction():
             fresh = target.emit([event], now=self._pin)
             if fresh and named() is not None:

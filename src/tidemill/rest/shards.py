@@ -37,7 +37,7 @@ class PlacementDocument(Document):
 
     tenant: str = Field(examples=["north"])
     shard: str = Field(examples=["eu"])
-    state: str = Field(description="`placed`, `moving` or `draining`.")
+    state: str = Field(description="`placed`, or how far a move is: `moving`, then `draining`.")
     target: str | None = Field(description="The other shard of a move that has not ended.")
     former: list[str] = Field(description="Shards that may still have ended jobs of the tenant.")
     changed_at: datetime | None

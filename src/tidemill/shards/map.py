@@ -103,6 +103,14 @@ class ShardMap:
         with self._lock:
             self._cached.pop(tenant, None)
 
+    def is_own(self, tenant: str) -> bool:
+        """Whether this is the app's own tenant, or stands for all."""
+        return tenant in (self._tenant, ALL_TENANTS)
+
+    def has_rows(self, tenant: str) -> bool:
+        """Whether the home store has jobs, schedules or definitions of a tenant."""
+        return _has_rows(self._stores[self.home], tenant)
+
     def rows(self) -> list[TenantPlacement]:
         """Return all placements of the home store, by tenant."""
         return self._stores[self.home].placed()

@@ -31,7 +31,7 @@ from tidemill.domain.merged_stats import (
     earliest,
     summed,
 )
-from tidemill.domain.schedules import Due
+from tidemill.domain.schedules import Due, Fired
 from tidemill.domain.signals import Posted
 from tidemill.domain.stats import TaskBacklog
 from tidemill.stores.signals import UnreadSignals
@@ -191,10 +191,14 @@ def _posted(answers: Answers, _: Options) -> list[Posted]:
 
 
 def _events(answers: Answers, options: Options) -> list[Any]:
-    rows = sorted(
-        joined(answers, {}), key=attrgetter("created_at", "id"), reverse=options.get("newest", False)
-    )
+    rows = sorted(once(answers, {}), key=attrgetter("created_at", "id"), reverse=options.get("newest", False))
     return rows[: options.get("limit", 100)]
+
+
+def _fires(answers: Sequence[Sequence[Fired]], options: Options) -> list[Fired]:
+    """Fires, newest first. A move to another shard copies some of them."""
+    rows = {fire.key: fire for fire in joined(answers, {})}.values()
+    return sorted(rows, key=attrgetter("fire_at"), reverse=True)[: options.get("limit", 100)]
 
 
 def _uses(answers: Sequence[Sequence[Use]], _: Options) -> list[Use]:
@@ -339,7 +343,7 @@ VERBS: Mapping[str, VerbRoute] = {
     "enable_schedules": _tenant(union, writes=True),
     "drop_schedules": _tenant(union, writes=True),
     "note_fires": VerbRoute(RouteScope.ROWS, union, writes=True, creates=True),
-    "fires": _tenant(ordered(attrgetter("fire_at"), limit=100, reverse=True)),
+    "fires": _tenant(_fires),
     "due": _all(_due),
     "last_fires": _all(mapped),
     "active_jobs": _all(joined),

@@ -40,7 +40,8 @@ laws 19 to 21 (limits) in ``stores.limits``, laws 22 and 23 (statistics) in ``st
 ``stores.signals``, law 28 (steps) in ``stores.steps``, laws 26, 29 to 31, 33 and 34 (workflows) in ``stores.flows``, laws
 35 and 36 (recorded events and alerts) in ``stores.job_events``, law 37 (occurrences) in ``stores.occurrences``, law 38
 (streams) in ``stores.streams``, law 39 (deals) in ``stores.deals``, law 40 (records of tasks) in ``stores.tasks``, law 41
-(failures) in ``stores.failures``, and law 42 (placements of tenants) in ``stores.placements``.
+(failures) in ``stores.failures``, law 42 (placements of tenants) in ``stores.placements``, and law 43 (transfers) in
+``stores.transfers``.
 
 Batches may be empty, and then nothing happens. Duplicate ids in one batch, and duplicate lanes in one claim, are caller errors.
 """
@@ -103,6 +104,7 @@ from tidemill.stores.step_pipeline import StepPipeline
 from tidemill.stores.steps import StepStore
 from tidemill.stores.streams import StreamStore
 from tidemill.stores.tasks import TaskStore
+from tidemill.stores.transfers import TransferStore
 
 
 class Promoted(NamedTuple):
@@ -512,6 +514,7 @@ class Store(
     OccurrenceStore,
     SealStore,
     PlacementStore,
+    TransferStore,
     ServerStore,
     LockingStore,
     SchemaStore,

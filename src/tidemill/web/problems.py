@@ -43,6 +43,7 @@ STATUSES: dict[type[errors.TidemillError], int] = {
     errors.DefinitionBusy: 409,
     errors.SchedulePaused: 409,
     errors.ArchiveRunning: 409,
+    errors.TenantMoving: 409,
     errors.LeaseHeld: 409,
     errors.IllegalTransition: 409,
     errors.LeaseLost: 409,

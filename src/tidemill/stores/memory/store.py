@@ -35,6 +35,7 @@ from tidemill.stores.memory.stats import MemoryStats
 from tidemill.stores.memory.steps import MemorySteps
 from tidemill.stores.memory.streams import MemoryStreams
 from tidemill.stores.memory.tasks import MemoryTasks
+from tidemill.stores.memory.transfers import MemoryTransfers
 from tidemill.stores.server import ServerStatus
 from tidemill.stores.step_pipeline import StepPipeline
 
@@ -71,6 +72,7 @@ class MemoryStore(
     MemoryAlerts,
     MemoryOccurrences,
     MemoryPlacements,
+    MemoryTransfers,
     Store,
 ):
     """A store that exists only within its process.

@@ -37,6 +37,7 @@ from tidemill.stores.sql.stats import SqlStats
 from tidemill.stores.sql.steps import SqlSteps
 from tidemill.stores.sql.streams import SqlStreams
 from tidemill.stores.sql.tasks import SqlTasks
+from tidemill.stores.sql.transfers import SqlTransfers
 from tidemill.stores.step_pipeline import StepPipeline
 
 
@@ -70,6 +71,7 @@ class SqlStore(
     SqlAlerts,
     SqlOccurrences,
     SqlPlacements,
+    SqlTransfers,
     Store,
 ):
     """A store in a relational database."""

@@ -112,6 +112,7 @@ from tidemill.testing.conformance.streams import StreamLaws  # noqa: E402
 from tidemill.testing.conformance.tasks import TaskRecordLaws  # noqa: E402
 from tidemill.testing.conformance.threads import ThreadLaws  # noqa: E402
 from tidemill.testing.conformance.transactions import TransactionLaws, WholeStoreLaws  # noqa: E402
+from tidemill.testing.conformance.transfers import TransferLaws  # noqa: E402
 from tidemill.testing.conformance.unique import UniqueLaws  # noqa: E402
 from tidemill.testing.conformance.waits import ExpiredLaws, WaitingLaws  # noqa: E402
 from tidemill.testing.conformance.wakeups import SignalLaws  # noqa: E402
@@ -192,8 +193,10 @@ class RecordsConformance(
     """Logs, checkpoints, records of steps, streams and the audit."""
 
 
-class ClusterConformance(WorkerLaws, OrphanLaws, LeaseLaws, LivingLeaseLaws, HoldLaws, PlacementLaws):
-    """Workers, leases, holds, and placements of tenants."""
+class ClusterConformance(
+    WorkerLaws, OrphanLaws, LeaseLaws, LivingLeaseLaws, HoldLaws, PlacementLaws, TransferLaws
+):
+    """Workers, leases, holds, placements of tenants, and transfers of their jobs."""
 
 
 class SettingsConformance(SettingLaws, PauseLaws, OrdersLaws):

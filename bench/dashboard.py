@@ -77,6 +77,7 @@ PAGES: dict[str, tuple[str, str]] = {
     "batches": ("/batches", "/batches"),
     "logs": ("/logs", "/logs"),
     "alerts": ("/alerts", "/alerts"),
+    "notifications": ("/notifications", "/notifications"),
     "schedules": ("/schedules", "/schedules"),
     "a schedule": ("/schedules/{id}", "/schedules/{schedule}"),
     "a schedule's form": ("/schedules/{id}/edit", "/schedules/{schedule}/edit"),
@@ -99,7 +100,9 @@ PAGES: dict[str, tuple[str, str]] = {
     "a tenant, pause": ("/tenants/pause", "/tenants/pause?name=default"),
     "audit": ("/audit", "/audit"),
     "audit, verified": ("/audit/verify", "/audit/verify"),
+    "archive": ("/archive", "/archive"),
     "settings": ("/settings", "/settings"),
+    "API keys": ("/settings/keys", "/settings/keys"),
 }
 """The measured pages by name: the declared path, and the address with the names of objects in braces."""
 

@@ -56,6 +56,7 @@ _LEASE = timedelta(days=1)
 _POOL = 20  # connections that the simulated workers share for their calls
 _LANE = Lane("default", "default", 0)
 _HERD = 32  # threads for the calls of one wake-up
+_LATE = 10.0  # seconds after which a job that no worker took is missing
 
 Reached = Callable[[frozenset[str]], Sequence[UUID]]
 
@@ -213,9 +214,12 @@ def cost_of(url: str, pid: int, workers: int, runners: int, seconds: float, *, s
             enqueued[job.id] = now
             time.sleep(max(0.0, now + 1 - time.monotonic()))
         used, lasted = _cpu_seconds(pid) - before, time.monotonic() - began
-        missing = set(enqueued) - set(fleet.taken)
+        while (missing := set(enqueued) - set(fleet.taken)) and time.monotonic() < now + _LATE:
+            time.sleep(0.1)
         if missing:
-            raise AssertionError(f"{len(missing)} of {len(enqueued)} jobs were not taken within a second")
+            raise AssertionError(
+                f"{len(missing)} of {len(enqueued)} jobs were not taken within {_LATE:g} seconds"
+            )
         latest = max(fleet.taken[id] - at for id, at in enqueued.items())
         way = "shared listeners, calls" if shared else "a listener for each runner"
         return Cost(way, fleet.listening, lasted, used * 1000 / lasted, fleet.looks / len(enqueued), latest)

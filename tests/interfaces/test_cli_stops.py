@@ -56,7 +56,9 @@ def test_a_command_that_is_stopped_while_it_starts_exits_with_0(
 def test_a_lost_terminal_still_ends_a_command_that_starts(tmp_path: Path, command: str) -> None:
     stopping = stopper(tmp_path, "little_shop", command)
     hook = tmp_path / "stopper" / "sitecustomize.py"
-    hook.write_text(hook.read_text().replace("signal.SIGTERM", "signal.SIGHUP"))
+    # A run under nohup ignores SIGHUP, and its processes inherit that.
+    default = "\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+    hook.write_text(hook.read_text().replace("signal.SIGTERM", "signal.SIGHUP") + default)
     done = subprocess.run(
         [sys.executable, "-m", "tidemill", *COMMANDS[command]],
         capture_output=True,

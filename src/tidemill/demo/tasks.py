@@ -69,7 +69,7 @@ def _partners(app: App) -> list[BoundTask[Any, Any]]:
     async def call_partner(ctx: Context, order: int) -> str:
         """Fails now and then, and is tried again a little later."""
         await asyncio.sleep(_dice.uniform(0.1, 0.6))
-        answer = send_order(order, _dice, 0.15)
+        answer = send_order(order, _dice, 0.3)
         ctx.log(answer, order=order, attempt=ctx.attempt)
         return answer
 

@@ -18,7 +18,7 @@ EVENTS_KEPT = timedelta(days=7)
 QUESTION = "ask/"
 """The prefix of the signals that answer a question to people; no other signal may have it."""
 ANSWER = "answer/"
-"""The prefix of the keys of answers; no other signal may have it, or nobody could answer the question any more."""
+"""The prefix of the keys of answers. No other signal may have it: it would take the place of the answer."""
 ASKED = "@ask/"
 """The prefix of the step that records a question to people; the name of its signal follows."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -20,7 +20,7 @@ from uuid import UUID
 from tidemill.domain.payload import clip
 from tidemill.errors import BadArguments, BadSettings
 from tidemill.tasks.annotations import surely_travels
-from tidemill.tasks.plain_codec import short_reader, short_writer
+from tidemill.tasks.plain_codec import Read, Write, short_reader, short_writer
 from tidemill.tasks.schemas import has_aliases, keys_are_texts, kinds, travelling
 from tidemill.tasks.secret_values import Secret, open_arguments, open_result, opened_secret, secret_type
 from tidemill.tasks.signature import (
@@ -48,7 +48,7 @@ _RETURN_JSON = "; return only what JSON can represent, or annotate the function'
 # Aliases are for external input: fields are written under their own names and read under either.
 _STRICT: Any = {"strict": True, "by_alias": True, "by_name": True}
 _WHOLE: Any = {"by_alias": False, "round_trip": True}
-_REFUSALS = (ValueError, TypeError, RecursionError)  # pydantic's own errors are ValueErrors
+REFUSALS = (ValueError, TypeError, RecursionError)  # pydantic's own errors are ValueErrors
 # Schema types that pydantic checks completely in strict mode. All others get an additional check.
 _SIMPLE = {
     "typed-dict", "typed-dict-field", "definitions", "nullable", "none", "str", "int", "bool", "float", "bytes", "uuid",
@@ -68,7 +68,7 @@ _DESCRIBED = _PLAIN | {
 _OPEN_KEYS = ("title", "description", "default", "writeOnly", "format")
 """Parts of a schema that say nothing about a value."""
 
-_SURELY_READ = 4_000  # bytes; readers refuse integers of more than 4,300 digits
+SURELY_READ = 4_000  # bytes; readers refuse integers of more than 4,300 digits
 _MISSING = "Field required"
 
 
@@ -132,12 +132,16 @@ class ArgumentsCodec:
         if machine.short_read is not None:
             try:
                 return machine.short_read(text)
-            except _REFUSALS:
+            except REFUSALS:
                 pass  # the long path reports the faults
         values, faults = machine.decode(text)
         if faults:
             _refuse(f"task {self.task}", self.task, self._without_values(faults))
         return values
+
+    def short_reader(self) -> Read | None:
+        """Return a reader of plain arguments that raises one of ``REFUSALS`` for all others; None if their types are not plain."""
+        return (self._machine or self.prepare()).short_read
 
     def _without_values(self, faults: list[Fault]) -> list[Fault]:
         """Return the faults without the values of secret arguments, which messages usually quote."""
@@ -239,9 +243,9 @@ class ResultCodec:
         if machine.short_write is not None:
             try:
                 raw = machine.short_write(value)
-                if len(raw) < _SURELY_READ:
+                if len(raw) < SURELY_READ:
                     return raw.decode()
-            except _REFUSALS:
+            except REFUSALS:
                 pass  # the long path reports the faults
         text, faults = machine.encode({"result": value})
         if faults and self.is_secret:
@@ -254,6 +258,10 @@ class ResultCodec:
                 _RETURN_TYPED if self.is_typed else _RETURN_JSON,
             )
         return text[len(_OPENING) : -1]
+
+    def short_writer(self) -> Write | None:
+        """Return a writer of plain results, which raises one of ``REFUSALS`` for all others; None if the type is not plain."""
+        return (self._machine or self.prepare()).short_write
 
     def load(self, text: str | None, job: UUID | None = None, step: str | None = None) -> Any:
         """Decode a stored result; None if there is none. A secret one needs the id of its job, and the record of a step."""
@@ -354,17 +362,17 @@ class _Machine:
             # Values of simple types that passed the validator cannot fail in the serialiser. Checking for that is
             # expensive, and so is any string here: "none" takes six times as long as False, which means the same.
             raw = self._write(values, warnings="error" if self._checks else False)
-            if self._plain and len(raw) < _SURELY_READ:
+            if self._plain and len(raw) < SURELY_READ:
                 return raw.decode(), []
             loaded = self._read(raw)
-        except _REFUSALS:
+        except REFUSALS:
             return self._encode_each(values)
         return raw.decode(), self._review(values, loaded, ()) if self._checks else []
 
     def decode(self, text: str) -> tuple[dict[str, Any], list[Fault]]:
         try:
             values: dict[str, Any] = self._read(text)
-        except _REFUSALS as error:
+        except REFUSALS as error:
             return {}, _faults(error)
         if self._checks:
             checked = (name for name in values if self._compares(name) is not None)
@@ -425,18 +433,18 @@ class _Machine:
         try:
             raw = self._write({name: value}, warnings="error")
             return raw, self._attempt(self._read, raw, name, value)
-        except _REFUSALS as error:
+        except REFUSALS as error:
             unfit = Fault(name, f"{_first_line(error)} {got(value)}")
         try:  # an object with invalid values in its fields: reading its JSON names them
             raw = self._write({name: value}, warnings="none")
-        except _REFUSALS:
+        except REFUSALS:
             return b"", [unfit]
         return b"", self._attempt(self._read, raw, name, value) or [unfit]
 
     def _attempt(self, check: Callable[[Any], Any], given: Any, name: str, value: Any) -> list[Fault]:
         try:
             check(given)
-        except _REFUSALS as error:
+        except REFUSALS as error:
             return _faults(error, name, value)
         return []
 

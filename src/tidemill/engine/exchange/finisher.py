@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tidemill.domain.decide import COMPLETED, DEFAULT_POLICY, completed, decide, late_completion
 from tidemill.domain.graph import Additions
-from tidemill.domain.job import Claim, ErrorInfo, Finish, NewJob, Transition
+from tidemill.domain.job import NO_DETAILS, Claim, ErrorInfo, Finish, NewJob, Transition
 from tidemill.domain.large_values import PREFIX
 from tidemill.domain.outcome import Failed, Misfit, Outcome, Released, ReviewRequested, Succeeded, Suspended
 from tidemill.domain.record import Keep, Record, rows_kept
@@ -69,8 +69,8 @@ def settle(held: HeldJob, ended: ExecutionEnd | None, at: float) -> Settled:
             if result is not None and change is COMPLETED and result.startswith(PREFIX):
                 change = completed(result)
             keep = KEEP_ALL
-            if (record := held.record) is not FULL:
-                keep = rows_kept(record, change.state, claim.token)
+            if held.details is not NO_DETAILS or held.declared.options.record is not FULL:
+                keep = rows_kept(held.record, change.state, claim.token)
             return _settled(
                 (held, claim, change, result, None, began, ended_at, then, audit, keep, additions)
             )

@@ -24,6 +24,7 @@ from tidemill.engine.context import StartRefused
 from tidemill.engine.job_ends import GroupEnds, JobEnd, group_ends, job_ends, stop_group
 from tidemill.engine.lifespan import Lifetime
 from tidemill.engine.runner.execution import ExecutionEnd
+from tidemill.engine.runner.plain_task import PlainTask
 from tidemill.engine.runner.retry_hooks import timed_out
 from tidemill.engine.runner.step_writer import StepWriter
 from tidemill.engine.runtime_settings import RuntimeSettings
@@ -118,6 +119,7 @@ class HeldJob:
         "kind",
         "over",
         "phase",
+        "plain",
         "refused",
         "releasing",
         "renewals",
@@ -136,6 +138,7 @@ class HeldJob:
         self.details = details
         self.services = services
         self.kind = kind
+        self.plain: PlainTask | None = None  #: set if its coroutine may take the short way
         self.began: float | None = None  #: monotonic time at which it began
         self.handle: Any = None  #: the handle with which the executor stops it
         self.cancel_reason: str | None = claim.cancel_reason

@@ -15,6 +15,7 @@ from tidemill.domain.references import INPUTS
 from tidemill.domain.states import JobState
 from tidemill.engine.exchange.held_job import DECIDED, SUPERSEDED, HeldJob, RunnerServices
 from tidemill.engine.executors.kinds import LOOP, PROCESS, THREAD, kind_of
+from tidemill.engine.runner.plain_task import PlainTask, plain_task
 from tidemill.errors import StoreError
 from tidemill.stores.base import Store
 from tidemill.tasks.registry import Registry
@@ -64,19 +65,22 @@ def held_of(
     """The claimed jobs with everything needed to run them, by the integer value of their ids."""
     held: dict[int, HeldJob] = {}
     details = starts.details
-    tasks: dict[str, tuple[Declared, str]] = {}
+    tasks: dict[str, tuple[Declared, str, PlainTask | None]] = {}
     for claim in claims:
         task = claim.task
         if task not in tasks:
             declared = registry.get(task)
-            tasks[task] = declared, kind_of(declared)
-        declared, kind = tasks[task]
+            kind = kind_of(declared)
+            tasks[task] = declared, kind, plain_task(declared) if kind == LOOP else None
+        declared, kind, plain = tasks[task]
         if claim.crashes and alone:
             # A suspect runs in its own process. If it causes the crashes, it takes no other job with it.
             kind = PROCESS
         id = claim.id
         asked_with = details.get(id, NO_DETAILS) if details and claim.detailed else NO_DETAILS
-        held[id.int] = HeldJob(claim, declared, asked_with, services, kind)
+        held[id.int] = job = HeldJob(claim, declared, asked_with, services, kind)
+        if not claim.detailed:
+            job.plain = plain
     if starts.results:
         for job in held.values():
             if INPUTS in job.details.options:

@@ -49,11 +49,15 @@ class Outbox:
             lot = [self.reached.popleft() for _ in range(room)]
             self._free(lot)
             for held, ended in lot:
-                if held.phase is OPEN:
-                    held.phase = DECIDED
-                    id = held.claim.id.int
-                    (self._decided if id in ids else taken).append(settle(held, ended, at))
+                if held.phase is not OPEN:
+                    continue
+                held.phase = DECIDED
+                id = held.claim.id.int
+                if id in ids:
+                    self._decided.append(settle(held, ended, at))
+                else:
                     ids.add(id)
+                    taken.append(settle(held, ended, at))
         return taken
 
     def _free(self, lot: Sequence[tuple[HeldJob, ExecutionEnd | None]]) -> None:

@@ -22,6 +22,7 @@ from tidemill.engine.deathwatch import Forks, end_fork
 from tidemill.engine.exchange.held_job import OPEN, HeldJob
 from tidemill.engine.exchange.loop_io import LoopStepper, new_loop
 from tidemill.engine.runner.execution import ExecutionEnd, arun, run
+from tidemill.engine.runner.plain_task import arun_plain
 from tidemill.stores.wait_function import wait_function
 from tidemill.tasks.hooks import Hooks
 
@@ -200,17 +201,30 @@ class LoopExecutor:
         me, clean, monotonic = asyncio.current_task(), copy_context(), self._clock.monotonic
         # Local names, because every job passes here.
         clock, hooks, lease, forks = self._clock, self._hooks, self._lease, self._forks
+        waiting, on_ended = self._waiting, self._on_ended
         turned_at = monotonic()
-        while (held := self._next()) is not None:
+        while True:
+            try:
+                held = waiting.popleft()
+            except IndexError:  # another thread may have withdrawn the last one
+                break
+            if held.phase is not OPEN:
+                on_ended(held, None)
+                self._ask_turn()
+                continue
             began = monotonic()
             if began >= lease.until:
-                self._on_ended(held, unstarted(began))
+                on_ended(held, unstarted(began))
                 self._ask_turn()
                 continue
             held.handle, held.began = me, began
             ended: ExecutionEnd | None
             try:
-                ended = await arun(held.declared, held.claim, held.job, held, clock, hooks, began)
+                plain = held.plain
+                if plain is None or hooks.on_execute or held.start_by is not None:
+                    ended = await arun(held.declared, held.claim, held.job, held, clock, hooks, began)
+                else:
+                    ended = await arun_plain(plain, held, clock, hooks, began)
             except asyncio.CancelledError:
                 ended = None
             except BaseException as error:  # noqa: BLE001  (an interrupt can only come from the task itself here)
@@ -218,8 +232,9 @@ class LoopExecutor:
             if Forks.number != forks:
                 end_fork(forks)
             held.handle = None
-            self._on_ended(held, ended)
-            self._ask_turn()
+            on_ended(held, ended)
+            if not self._turn_asked:
+                self._ask_turn()
             if me is None or me.cancelling() or copy_context() != clean:
                 # Before Python 3.13, uncancel() keeps a cancellation pending that was not delivered yet.
                 break
@@ -229,17 +244,6 @@ class LoopExecutor:
         self._active -= 1
         if self._waiting and self._loop is not None:
             self._loop.call_soon(self._fill)
-
-    def _next(self) -> HeldJob | None:
-        while True:
-            try:
-                held = self._waiting.popleft()
-            except IndexError:
-                return None
-            if held.phase is OPEN:
-                return held
-            self._on_ended(held, None)
-            self._ask_turn()
 
     def _ask_turn(self) -> None:
         """Report the ends of jobs once per turn of the loop, after the last of them."""

@@ -170,6 +170,35 @@ async def arun(
     finally:
         if PARTIAL_LINES:
             flush_print(attempt.context)
+    return await _reported(attempt, ended, hooks, outlet)
+
+
+async def aend(
+    declared: Declared,
+    claim: Claim,
+    context: Context,
+    clock: Clock,
+    hooks: Hooks,
+    began: float,
+    value: Any,
+    error: BaseException | None,
+) -> ExecutionEnd:
+    """The end of a coroutine that ran in this context outside ``arun``: with this value, or with an exception."""
+    outlet = context.outlet
+    attempt = _Attempt(declared, claim, context, outlet, clock, began)
+    attempt.loaded = True
+    if error is None:
+        with attempt:
+            ended = attempt.returned(value)
+    elif isinstance(error, asyncio.CancelledError):
+        ended = attempt.cancelled(error)
+    else:
+        ended = attempt.raised(error)
+    return await _reported(attempt, ended, hooks, outlet)
+
+
+async def _reported(attempt: _Attempt, ended: ExecutionEnd, hooks: Hooks, outlet: Outlet) -> ExecutionEnd:
+    """Report a failure to the hooks, and store a large result."""
     if hooks.failures:
         attempt.report(hooks, ended)
     if type(ended.result) is SpilledText:
@@ -199,7 +228,7 @@ class _Attempt(inside_job):
         self,
         declared: Declared,
         claim: Claim,
-        job: JobRow | Callable[[], JobRow],
+        job: JobRow | Callable[[], JobRow] | Context,
         outlet: Outlet,
         clock: Clock,
         began: float | None = None,
@@ -210,7 +239,9 @@ class _Attempt(inside_job):
         self._outlet = outlet
         self._clock = clock
         self._began = clock.monotonic() if began is None else began
-        self._job = self.context = Context(job, outlet, clock, self._began, capture)
+        self._job = self.context = (
+            job if type(job) is Context else Context(job, outlet, clock, self._began, capture)
+        )
         self.loaded = False  #: its arguments have been read
         self._handed_over: tuple[Inputs, str] | None = None  # with the arguments as they were stored
         self._task: Any = None  # the instance created for this execution, if the task is a class

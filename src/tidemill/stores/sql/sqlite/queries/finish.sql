@@ -3,7 +3,7 @@
 -- their last execution; for released jobs that execution becomes a separate row. A job with a cancel request gets the
 -- state `on_cancel`, if there is one, for the reason of the request. Every end is counted in the journal of ends. Lines for jobs
 -- that do not end, and for jobs that keep less than everything, are present only if the batch has one. Rows that were just inserted
--- have the last row numbers.
+-- have the last row numbers. A batch of completed jobs is `alike` if their task, queue, tenant and worker are the same, else `mixed`.
 -- takes: now timestamptz
 -- items: id uuid, token int8, worker uuid, to_state text, execution text, reason text, delay interval, refund bool, crashed bool
 -- items: result text, error text, started_ago float8, ended_ago float8, on_cancel text, keep text
@@ -54,17 +54,18 @@ from
 where h.ends
   and x.keep <> 'nothing' -- when light
 ;
-with ending as (
-  select tenant, task, queue, worker, state, execution, attempt, run_at, started_at, finished_at
-  from tidemill_history where changes() > 0 and rowid > last_insert_rowid() - changes()
+with ending as ( -- when mixed
+  select tenant, task, queue, worker, state, execution, attempt, run_at, started_at, finished_at -- when mixed
+  from tidemill_history where changes() > 0 and rowid > last_insert_rowid() - changes() -- when mixed
   union all -- when light
   -- include: finished_executions(state=h.new_state) -- when light
   where h.ends and x.keep = 'nothing' -- when light
   union all -- when releases
   -- include: finished_executions(state=null) -- when releases
   where not h.ends -- when releases
-  ),
--- include: journal_ends
+  ), -- when mixed
+-- include: journal_ends -- when mixed
+-- include: journal_alike_ends -- when alike
 -- include: finished_failures -- when failing
 -- include: light_jobs -- when light
 -- include: released_jobs -- when releases

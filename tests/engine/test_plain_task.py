@@ -45,7 +45,7 @@ async def add(a: int, b: int = 2) -> int:
 async def return_nothing() -> None: ...
 
 
-async def return_anything(value: int | None):  # type: ignore[no-untyped-def]
+async def return_anything(value: int | None) -> Any:
     return value
 
 
@@ -59,7 +59,7 @@ async def take_the_context(ctx: Context, text: str) -> str:
 
 
 async def suspend(ctx: Context) -> None:
-    await ctx.asleep("1h")
+    await ctx.asleep("nap", "1h")
 
 
 async def read_the_current_job() -> int:
@@ -79,7 +79,7 @@ async def fail_for_good() -> None:
 
 
 async def ask_for_a_retry() -> None:
-    raise Retry("later", after=5)
+    raise Retry(after=5)
 
 
 async def cancel_itself() -> None:

@@ -208,13 +208,9 @@ class LoopExecutor:
                 held = waiting.popleft()
             except IndexError:  # another thread may have withdrawn the last one
                 break
-            if held.phase is not OPEN:
-                on_ended(held, None)
-                self._ask_turn()
-                continue
             began = monotonic()
-            if began >= lease.until:
-                on_ended(held, unstarted(began))
+            if held.phase is not OPEN or began >= lease.until:
+                on_ended(held, unstarted(began) if held.phase is OPEN else None)
                 self._ask_turn()
                 continue
             held.handle, held.began = me, began

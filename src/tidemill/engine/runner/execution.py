@@ -240,7 +240,7 @@ class _Attempt(inside_job):
         self._clock = clock
         self._began = clock.monotonic() if began is None else began
         self._job = self.context = (
-            job if type(job) is Context else Context(job, outlet, clock, self._began, capture)
+            job if isinstance(job, Context) else Context(job, outlet, clock, self._began, capture)
         )
         self.loaded = False  #: its arguments have been read
         self._handed_over: tuple[Inputs, str] | None = None  # with the arguments as they were stored

@@ -54,7 +54,7 @@ SIGNAL_P99 = 0.015
 @contextmanager
 def working(folder: Path) -> Iterator[int]:
     """Run ``tidemill worker`` until the block ends; yield the number of its process."""
-    words = ["worker", "bench.flows_app:app", "--concurrency", "200"]
+    words = ["worker", "bench.flows_app:app", "--concurrency", "200", "--queues", "default"]
     with (folder / "worker.log").open("wb") as log:
         worker = subprocess.Popen(
             [sys.executable, "-m", "tidemill", *words],

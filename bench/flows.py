@@ -18,7 +18,7 @@ turns within a round. DBOS runs on the same PostgreSQL server, Celery on a priva
 - ``cancel-10000``: from the call of ``cancel`` for a flow with as many waiting nodes to its end
 - ``skip-1000``: from the failure of the first node of a chain to the end of the flow, which skips the other nodes
 - ``edge``: the start and the run of a node that needs as many others by name, less those of the others alone, divided by their number
-- ``threads-of-1000``: the threads that 1,000 waiting functions hold; the worker's pool may grow by a few at any time
+- ``threads-of-1000``: the threads that 1,000 waiting functions hold; they begin two at a time, so the pools of the runners stay small
 - ``waiting``: the seconds of drains of plain jobs beside ``--waiting`` suspended jobs, divided by those before; no worker takes part
 - ``commit``: one small write with its commit, for comparison: most cases wait for the disk once or several times
 
@@ -54,7 +54,7 @@ SIGNAL_P99 = 0.015
 @contextmanager
 def working(folder: Path) -> Iterator[int]:
     """Run ``tidemill worker`` until the block ends; yield the number of its process."""
-    words = ["worker", "bench.flows_app:app", "--concurrency", "200"]
+    words = ["worker", "bench.flows_app:app", "--concurrency", "200", "--queues", "default"]
     with (folder / "worker.log").open("wb") as log:
         worker = subprocess.Popen(
             [sys.executable, "-m", "tidemill", *words],

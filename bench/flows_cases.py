@@ -149,23 +149,32 @@ def wide_flow(number: int, *, joined: bool) -> float:
 
 
 def threads_held(options: argparse.Namespace) -> list[float]:
-    """Suspend functions, and return how many threads more than before the worker has. Threads that earlier jobs left do not count."""
-    suspended(options)
+    """Suspend functions, two at a time, and return how many threads more the worker has while all of them wait.
+
+    A pool keeps as many threads as jobs have run at once in its runner. Larger groups would be divided between the runners in another
+    way each time, and their threads would be counted as well.
+    """
+    end_all(suspended(2))
     before = threads_of(options.worker)
-    return [float(max(0, suspended(options) - before))]
+    jobs = [job for _ in range(min(1_000, options.large) // 2) for job in suspended(2)]
+    held = threads_of(options.worker) - before
+    end_all(jobs)
+    return [float(max(0, held))]
 
 
-def suspended(options: argparse.Namespace) -> int:
-    """Suspend 1,000 functions, let them end, and return the threads of the worker in between."""
-    jobs = [answered.enqueue() for _ in range(min(1_000, options.large))]
+def suspended(number: int) -> list[Job[float]]:
+    """Enqueue functions that wait for a signal, and return once they wait."""
+    jobs = [answered.enqueue() for _ in range(number)]
     for job in jobs:
         wait_for_suspension(job)
-    held = threads_of(options.worker)
+    return jobs
+
+
+def end_all(jobs: list[Job[float]]) -> None:
     for job in jobs:
         app.signal(job, "go")
     for job in jobs:
         job.result(timeout=PATIENCE)
-    return held
 
 
 def threads_of(worker: int) -> int:

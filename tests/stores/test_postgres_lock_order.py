@@ -15,13 +15,17 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from tidemill.client.jobs.actions import cancel_batch
+from tidemill.clock import SystemClock
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.graph import StepRecord
+from tidemill.domain.graph import GroupKind, NewGroup, StepRecord, group_joins
 from tidemill.domain.job import (
     Checkpoint,
     Claim,
+    Details,
     Finish,
+    JobRow,
     Move,
     NewJob,
     Progress,
@@ -32,6 +36,7 @@ from tidemill.domain.job import (
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.schedules import ScheduleRow
 from tidemill.domain.states import ExecutionState, JobState
+from tidemill.engine.duties.cascade import CascadeDuty
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
@@ -63,8 +68,9 @@ def crossed(
     lock: str,
     first: object,
     second: object,
+    second_lock: str | None = None,
 ) -> bool:
-    """Return whether the verb held the second row while it waited for the first."""
+    """Return whether the verb held the second row while it waited for the first. ``second_lock`` is for a row of another table."""
     waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
     raw.execute(lock, (first,))
     with psycopg.connect(url, autocommit=True) as watcher, ThreadPoolExecutor(1) as pool:
@@ -75,7 +81,7 @@ def crossed(
                 assert time.monotonic() < until, "nobody waits"
                 time.sleep(0.01)
             try:
-                watcher.execute(f"{lock} nowait", (second,))
+                watcher.execute(f"{second_lock or lock} nowait", (second,))
             except psycopg.errors.LockNotAvailable:
                 return True
             return False
@@ -206,3 +212,36 @@ def test_schedules_are_locked_in_id_order(
     stored = store.schedules(tenant=ALL_TENANTS)
     lock = "select from tidemill.schedules where id = %s for no key update"
     assert not crossed(lambda: store.put_schedules(stored), migrated_postgres_url, raw, lock, ids[0], ids[1])
+
+
+def _flow_with_a_running_job(store: Store) -> tuple[UUID, UUID, list[JobRow]]:
+    """Start a flow of two jobs, and claim one. Returns the flow, the held job and both jobs."""
+    flow = new_id()
+    jobs = [NewJob(new_id(), "work", details=Details(flow_id=flow, group_id=flow), tied=True) for _ in "ab"]
+    group = NewGroup(flow, "default", GroupKind.FLOW, "import")
+    store.start_flow([group], jobs, [], group_joins(flow, 2))
+    (claim,) = store.claim(wants(store, 1))
+    return flow, claim.id, store.get([job.id for job in jobs], tenant=ALL_TENANTS)
+
+
+JOINED = "select from tidemill.joins where id = %s for update"
+
+
+@pytest.mark.parametrize("by", ["duty", "person"])
+def test_a_cancel_locks_held_jobs_before_the_counter_rows_of_a_flow(
+    store: Store, raw: psycopg.Connection[Any], migrated_postgres_url: str, by: str
+) -> None:
+    flow, held, jobs = _flow_with_a_running_job(store)
+
+    def cancel() -> None:
+        if by == "duty":
+            CascadeDuty(store, SystemClock())()
+            return
+        with store.transaction():
+            cancel_batch(store, jobs, "enough")
+
+    if by == "duty":
+        assert store.change_flow(flow, tenant="default", cancel_reason="enough") is not None
+    lock = "select from tidemill.running where id = %s for update"
+    assert not crossed(cancel, migrated_postgres_url, raw, lock, held, flow, JOINED)
+    assert {job.cancel_reason for job in store.get([held], tenant=ALL_TENANTS)} == {"enough"}

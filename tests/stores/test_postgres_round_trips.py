@@ -14,15 +14,17 @@ from tests.servers.postgres import TestPostgres
 from tidemill.domain.cluster import CancelRequest, Pulse, Worker
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.graph import ENDLESS_SPARE, Edge, GroupKind, NewGroup, NewJoin
+from tidemill.domain.graph import ENDLESS_SPARE, Additions, Edge, GroupKind, NewGroup, NewJoin, Wait
 from tidemill.domain.job import Details, Finish, NewJob
 from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
 from tidemill.domain.references import INPUTS
 from tidemill.domain.schedules import Advance
+from tidemill.domain.signals import NewSignal, Posted
 from tidemill.ids import new_id
 from tidemill.stores.base import ReadStepResult, Store
 from tidemill.stores.open import open_store
 from tidemill.stores.sql.postgres.driver import PostgresDriver
+from tidemill.testing.conformance.kit import SUSPENDED
 
 LEASE = timedelta(hours=1)
 LANE = Lane("default", "default", 0)
@@ -163,5 +165,22 @@ def test_a_step_reads_what_the_job_that_it_releases_and_claims_needs(silent_stor
         assert step.starts == store.job_starts([second])
         assert step.starts.results[first].result == '"made"'
         assert store.finish([Finish(follower, COMPLETED, None, None, 0.0, 0.0, tied=True)]) == frozenset()
+        trips.append(sent.count("Flush") + round_trips(sent))
+    assert trips[-1] == 2
+
+
+def test_a_signal_is_stored_and_wakes_its_job_in_two_round_trips(silent_store: Store) -> None:
+    store = silent_store
+    trips: list[int] = []
+    for queue in ("first", "second"):
+        # The first turn prepares the statements.
+        job = new_id()
+        store.enqueue([NewJob(job, "t", queue=queue)])
+        (claim,) = store.claim(ClaimRequest(WORKER, [Lane(queue, "default", 0)], 1))
+        waits = Additions(waits=(Wait("go"),))
+        assert store.finish([Finish(claim, SUSPENDED, additions=waits)]) == frozenset()
+        with traced_messages(store) as sent:
+            delivered = store.deliver_signal(NewSignal(job, "default", "go"))
+        assert delivered == (Posted.ACCEPTED, [(job, queue)])
         trips.append(sent.count("Flush") + round_trips(sent))
     assert trips[-1] == 2

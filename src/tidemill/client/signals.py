@@ -96,10 +96,7 @@ class Signals(TenantApi):
         target = self._client.store(place)
         woken: list[Receiver] = []
         try:
-            with target.transaction():
-                accepted = self._posted(target, signal)
-                if accepted:
-                    woken = target.wake_receivers([signal.job_id], now=self._pin)
+            accepted, woken = self._delivered(target, signal)
         except StoreBusy:
             # Another transaction holds the job. It will look for signals itself, so only the signal is stored.
             with target.transaction():
@@ -112,6 +109,15 @@ class Signals(TenantApi):
             # A job that was suspended at the same time did not see the signal before its commit.
             self._wake(target, [signal.job_id])
         return accepted
+
+    def _delivered(self, store: Store, signal: NewSignal) -> tuple[bool, list[Receiver]]:
+        """Store a signal and wake its job. Returns whether the signal was accepted, and the woken jobs."""
+        if named() is None:
+            answer, woken = store.deliver_signal(signal, now=self._pin)
+            return self._judge(answer, signal), woken
+        with store.transaction():
+            accepted = self._posted(store, signal)
+            return accepted, store.wake_receivers([signal.job_id], now=self._pin) if accepted else []
 
     def _posted(self, store: Store, signal: NewSignal) -> bool:
         (answer,) = store.post_signals([signal], now=self._pin)

@@ -34,6 +34,13 @@ class Receiver(NamedTuple):
     queue: str
 
 
+class Delivered(NamedTuple):
+    """The answer to a signal, and the jobs that it has woken."""
+
+    answer: Posted
+    woken: list[Receiver]
+
+
 class UnreadSignals(NamedTuple):
     """The number of signals that no job has taken, and when the oldest of them was accepted."""
 
@@ -51,6 +58,10 @@ class SignalStore(ABC):
         A key that the job has accepted before is ``REPEATED``, also if the job has ended since. A job with ``MOST_UNREAD`` unread
         signals is ``FULL``; transactions at the same time may exceed that number.
         """
+
+    @abstractmethod
+    def deliver_signal(self, signal: NewSignal, *, now: datetime | None = None) -> Delivered:
+        """Store a signal like ``post_signals`` and, if it is accepted, wake its job like ``wake_receivers``, in one transaction."""
 
     @abstractmethod
     def take_signal(

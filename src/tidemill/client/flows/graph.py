@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from itertools import islice
 from uuid import UUID
 
@@ -59,7 +60,7 @@ class GraphEdge:
     broken: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class FlowGraph:
     """The boxes and connections of a flow."""
 
@@ -79,17 +80,18 @@ class FlowGraph:
     def critical_path(self) -> CriticalPath[UUID]:
         """The chain of nodes that took the longest so far."""
         seconds = {number: node.seconds or 0.0 for number, node in enumerate(self.nodes)}
-        path = critical_path(range(len(self.nodes)), self._numbered_needs(), seconds)
+        path = critical_path(range(len(self.nodes)), self._numbered_needs, seconds)
         return CriticalPath([self.nodes[number].id for number in path.ids], path.seconds)
 
     def layout(self) -> Layout[UUID]:
         """Positions for a picture."""
-        made = lay_out(range(len(self.nodes)), self._numbered_needs())
+        made = lay_out(range(len(self.nodes)), self._numbered_needs)
         ids = [node.id for node in self.nodes]
         boxes = [Box(tuple(ids[number] for number in box.ids), *box[1:]) for box in made.boxes]
         curves = [Curve(ids[curve.start], ids[curve.end], curve.path) for curve in made.curves]
         return Layout(boxes, curves, made.width, made.height)
 
+    @cached_property
     def _numbered_needs(self) -> dict[int, list[int]]:
         """The boxes that each box waits for, by numbers: the hash of an id costs many times as much."""
         numbers = {node.id: number for number, node in enumerate(self.nodes)}
@@ -209,16 +211,21 @@ def _edges(
     """The connections between boxes. A group without a box is represented by its last boxes."""
     found: dict[tuple[UUID, UUID], GraphEdge] = {}
     grouped: list[tuple[Edge, UUID]] = []
+    # Few look-ups for each edge, because the hash of an id costs more than the rest.
     for edge in stored:
-        end = of_box.get(edge.job_id, edge.job_id)
-        start = of_box.get(edge.needs_id, edge.needs_id)
+        end, start = edge.job_id, edge.needs_id
+        job = jobs.get(start)
+        if of_box:
+            end, start = of_box.get(end, end), of_box.get(start, start)
         if end not in boxes:
             continue
-        if start in boxes:
-            broken = _broken(edge, jobs.get(edge.needs_id), groups.get(edge.needs_id))
+        if job is not None or start in boxes:
+            broken = _broken(edge, job, None if job is not None else groups.get(start))
             found[start, end] = GraphEdge(start, end, edge.condition.value, broken)
         elif start in groups:
             grouped.append((edge, end))
+    if not grouped:
+        return list(found.values())
     used = {start for start, _ in found}
     for edge, end in grouped:
         if (

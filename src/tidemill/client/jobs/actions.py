@@ -30,10 +30,11 @@ BATCH = 500
 
 def cancel_batch(store: Store, batch: Sequence[JobRow], reason: str) -> frozenset[UUID]:
     """Cancel jobs, and ask workers to stop the jobs they hold; return the ids of the jobs affected."""
-    free = [job for job in batch if job.state in expected(Action.CANCEL)]
-    changed = store.move([move(job, Action.CANCEL, reason, by=who()) for job in free])
     held = [job.id for job in batch if job.state in HELD]
-    return changed | store.request_cancel(held, tenant=ALL_TENANTS, reason=reason)
+    # Before the move, which locks counter rows of flows: a worker that ends a held job locks the job first.
+    asked = store.request_cancel(held, tenant=ALL_TENANTS, reason=reason)
+    free = [job for job in batch if job.state in expected(Action.CANCEL)]
+    return asked | store.move([move(job, Action.CANCEL, reason, by=who()) for job in free])
 
 
 def cancel_descendants(client: Client, store: Store, root: JobRow, reason: str) -> int:

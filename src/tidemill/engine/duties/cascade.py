@@ -207,9 +207,10 @@ class CascadeDuty:
             return 0
         moves = [Move(job.id, job.tenant, frozenset({job.state}), JobState.CANCELLED, reason) for job in idle]
         with self._store.transaction():
-            changed = self._store.move(moves, now=self._now()) if moves else frozenset()
+            # Held jobs first: a worker that ends one locks it, and counter rows after that. The move locks counter rows.
             if held:
                 self._store.request_cancel(held, tenant=flow.tenant, reason=reason)
+            changed = self._store.move(moves, now=self._now()) if moves else frozenset()
         return len(changed) + len(held)
 
     def _pages(self, flow: FlowRow, reached: UUID | int | None) -> Iterator[tuple[list[JobRow], UUID | int]]:

@@ -26,7 +26,7 @@ from tidemill.stores.base import ControlStore
 from tidemill.stores.memory.core import MemoryPart
 from tidemill.stores.memory.occurrences import TOPIC, note_events
 from tidemill.stores.memory.state import State
-from tidemill.stores.signals import EventStore, Receiver, SignalStore, UnreadSignals
+from tidemill.stores.signals import Delivered, EventStore, Receiver, SignalStore, UnreadSignals
 
 WOKEN = "a signal or event arrived"
 _WAITING = frozenset({JobState.WAITING})
@@ -39,6 +39,12 @@ class MemorySignals(MemoryPart, ControlStore, SignalStore, EventStore):
         with self._open() as state:
             moment = self._at(now)
             return [_post(state, signal, moment) for signal in signals]
+
+    def deliver_signal(self, signal: NewSignal, *, now: datetime | None = None) -> Delivered:
+        with self._open():
+            (answer,) = self.post_signals([signal], now=now)
+            woken = self.wake_receivers([signal.job_id], now=now) if answer is Posted.ACCEPTED else []
+            return Delivered(answer, woken)
 
     def take_signal(
         self,

@@ -16,6 +16,7 @@ from tidemill.domain.records import Setting
 from tidemill.domain.states import ENDED, JobState
 from tidemill.domain.subscriptions import TOPIC, row_event, wants_any
 from tidemill.stores.base import ControlStore
+from tidemill.stores.sql.driver import QueryCall
 from tidemill.stores.sql.job_events import SqlJobEvents
 from tidemill.stores.sql.job_rows import tenant_of
 from tidemill.stores.sql.join_counts import JoinCounts
@@ -70,18 +71,7 @@ class SqlControl(SqlJobEvents, JoinCounts, ControlStore):
             self.notify([TOPIC])
 
     def _moved(self, moves: Sequence[Move], now: datetime | None) -> frozenset[UUID]:
-        columns: dict[str, list[Any]] = {
-            "id": [item.id for item in moves],
-            "tenant": [item.tenant for item in moves],
-            "expect": [_words(item) for item in moves],
-            "to_state": [item.state for item in moves],
-            "reason": [item.reason for item in moves],
-            "delay": [item.delay for item in moves],
-            "restart": [item.restart for item in moves],
-            "result": [item.result for item in moves],
-            "lets_go": [item.lets_go for item in moves],
-        }
-        return frozenset(row[0] for row in self._db.run("move", {"now": now}, columns))
+        return frozenset(row[0] for row in self._db.run(*move_call(moves, now)))
 
     def _retake_keys(self, moves: Sequence[Move], now: datetime | None) -> frozenset[UUID]:
         """Let ended jobs that are about to be reopened take their unique keys again. Returns those whose key is held."""
@@ -127,6 +117,22 @@ def _end(item: Move, tied: Mapping[UUID, JobState]) -> Ended | None:
     if before in ENDED:
         return Ended(item.id, outcome_of(before), back=True)
     return Ended(item.id, outcome_of(item.state)) if item.state in ENDED else None
+
+
+def move_call(moves: Sequence[Move], now: datetime | None) -> QueryCall:
+    """The call that applies these moves. It counts no ends."""
+    columns: dict[str, list[Any]] = {
+        "id": [item.id for item in moves],
+        "tenant": [item.tenant for item in moves],
+        "expect": [_words(item) for item in moves],
+        "to_state": [item.state for item in moves],
+        "reason": [item.reason for item in moves],
+        "delay": [item.delay for item in moves],
+        "restart": [item.restart for item in moves],
+        "result": [item.result for item in moves],
+        "lets_go": [item.lets_go for item in moves],
+    }
+    return QueryCall("move", {"now": now}, columns)
 
 
 def _words(item: Move | Change) -> str:

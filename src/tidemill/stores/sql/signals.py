@@ -21,9 +21,9 @@ from tidemill.domain.signals import (
 )
 from tidemill.domain.states import JobState
 from tidemill.stores.base import ControlStore
-from tidemill.stores.signals import EventStore, Receiver, SignalStore, UnreadSignals
+from tidemill.stores.signals import Delivered, EventStore, Receiver, SignalStore, UnreadSignals
 from tidemill.stores.sql.base import SqlPart
-from tidemill.stores.sql.driver import Driver, Row
+from tidemill.stores.sql.driver import Driver, QueryCall, Row
 from tidemill.stores.sql.job_rows import at_most, tenant_of
 from tidemill.stores.sql.occurrences import TOPIC, note_events
 
@@ -36,6 +36,12 @@ class SqlSignals(SqlPart, ControlStore, SignalStore, EventStore):
 
     def post_signals(self, signals: Sequence[NewSignal], *, now: datetime | None = None) -> list[Posted]:
         return write_signals(self._db, signals, now)
+
+    def deliver_signal(self, signal: NewSignal, *, now: datetime | None = None) -> Delivered:
+        with self._db.transaction():
+            (answer,) = self.post_signals([signal], now=now)
+            woken = self.wake_receivers([signal.job_id], now=now) if answer is Posted.ACCEPTED else []
+            return Delivered(answer, woken)
 
     def take_signal(
         self,
@@ -85,8 +91,7 @@ class SqlSignals(SqlPart, ControlStore, SignalStore, EventStore):
         rows = self._receivers(ids, event_id, within, at_most(limit), now)
         if not rows:
             return []
-        moves = [Move(id, tenant, _WAITING, JobState.PENDING, WOKEN) for id, tenant, _ in rows]
-        woken = self.move(moves, now=now)
+        woken = self.move(wakes(rows), now=now)
         return [Receiver(id, queue) for id, _, queue in rows if id in woken]
 
     def _receivers(
@@ -150,8 +155,17 @@ def write_signals(db: Driver, signals: Sequence[NewSignal], now: datetime | None
     """Store signals; for ``post_signals``, and for the transactions of users."""
     if not signals:
         return []
+    return [Posted(answer) for _, answer in db.run(*signals_call(signals, now))]
+
+
+def signals_call(signals: Sequence[NewSignal], now: datetime | None) -> QueryCall:
+    """The call that stores signals."""
     columns: dict[str, list[Any]] = {
         name: [getattr(signal, name) for signal in signals] for name in NewSignal._fields
     }
-    rows = db.run("post_signals", {"now": now, "most": MOST_UNREAD}, columns)
-    return [Posted(answer) for _, answer in rows]
+    return QueryCall("post_signals", {"now": now, "most": MOST_UNREAD}, columns)
+
+
+def wakes(rows: Sequence[Row]) -> list[Move]:
+    """The moves of suspended jobs, from rows of ``receivers``, to the jobs that are pending."""
+    return [Move(id, tenant, _WAITING, JobState.PENDING, WOKEN) for id, tenant, _ in rows]

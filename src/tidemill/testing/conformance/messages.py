@@ -332,6 +332,23 @@ class ReceiverLaws:
         assert (job.state, job.run_at) == (JobState.PENDING, at(3))
         assert store.wake_receivers([claim.id], now=T0) == []
 
+    def test_a_delivered_signal_wakes_its_job_once(self, store: Store) -> None:
+        claim = waiting(store, Wait("go"), queue="mail")
+        signal = NewSignal(claim.id, "default", "go", "1", key="k")
+        assert store.deliver_signal(signal, now=at(3)) == (Posted.ACCEPTED, [(claim.id, "mail")])
+        job = get_one(store, claim.id)
+        assert (job.state, job.run_at) == (JobState.PENDING, at(3))
+        assert store.deliver_signal(signal, now=at(4)) == (Posted.REPEATED, [])
+        assert [unread.payload for unread in store.signals(claim.id, tenant="default")] == ["1"]
+
+    def test_a_delivered_signal_wakes_no_job_that_waits_for_another_one(self, store: Store) -> None:
+        claim = waiting(store, Wait("go"))
+        stop = NewSignal(claim.id, "default", "stop")
+        assert store.deliver_signal(stop, now=T0) == (Posted.ACCEPTED, [])
+        assert store.deliver_signal(stop._replace(tenant="other"), now=T0) == (Posted.MISSING, [])
+        assert get_one(store, claim.id).state is JobState.WAITING
+        assert len(store.signals(claim.id, tenant="default")) == 1
+
     def test_a_signal_before_the_wait_wakes_the_job_too(self, store: Store) -> None:
         claim = claim_one(store, put_one(store))
         post(store, claim.id)

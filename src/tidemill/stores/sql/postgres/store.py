@@ -33,12 +33,13 @@ from tidemill.stores.sql.lifecycle import (
 )
 from tidemill.stores.sql.postgres.bulk_enqueue import BulkEnqueue, DifferentShape, alike, columns_of
 from tidemill.stores.sql.postgres.end_counts import PostgresEndCounts
+from tidemill.stores.sql.postgres.signal_delivery import SignalDelivery
 from tidemill.stores.step_pipeline import StepPipeline
 
 _LOST = 18  # column of ``step``; that of the worker in ``deal``
 
 
-class PostgresStore(PostgresEndCounts):
+class PostgresStore(PostgresEndCounts, SignalDelivery):
     """A store in PostgreSQL."""
 
     def enqueue(self, jobs: Iterable[NewJob], *, now: datetime | None = None) -> list[Enqueued]:

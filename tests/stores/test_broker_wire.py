@@ -81,7 +81,7 @@ def test_each_connection_receives_at_an_address_of_its_own(wire: FakeWire) -> No
 def test_a_connection_over_which_no_answer_arrives_is_replaced(broken: FakeWire) -> None:
     with pytest.raises(StoreUnavailable, match="no hub answered"):
         broken.request(b"one", 0.01)
-    answers = []
+    answers: list[bytes] = []
     while not answers:  # until the connection has been replaced
         try:
             answers.append(broken.request(b"two", 1))

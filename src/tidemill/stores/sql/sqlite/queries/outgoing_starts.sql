@@ -9,4 +9,4 @@ begun as (
   select limits, claimed_at as begun_at from ended
   union all
   select e.limits, x.claimed_at as begun_at from ended e cross join tidemill_executions x where x.job_id = e.id)
-select limits, begun_at, count(*) as jobs from begun where begun_at > :since group by limits, begun_at order by limits, begun_at
+select limits, begun_at, count(*) as jobs from begun where begun_at > :since group by limits, begun_at

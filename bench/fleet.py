@@ -1,10 +1,14 @@
-"""Server CPU and connections of an idle fleet: every runner listens and answers, or supervisors listen and few are called.
+"""Server CPU and connections of an idle fleet: every process listens and answers, or supervisors listen and few are called.
 
     python3 dev.py bench fleet [--workers 500] [--runners 4] [--seconds 30] [--json]
     python3 dev.py bench fleet --connections [--supervisors 20] [--runners 4]
 
-The first form simulates the workers in this process, on real connections. One job is enqueued and taken each second. Both ways send the
-same heartbeats for each worker, singly or for all runners of a supervisor, and do the same for each wake-up: a claim, and then lanes.
+The first form simulates the workers in this process, on real connections. One job is enqueued and taken each second. The first way is
+that of the versions before calls: each supervisor and each of its runners listens, and each runner answers each wake-up. In the second,
+only supervisors listen, and few runners are called. Both ways have the same supervisors, which send one heartbeat for all their
+runners, and a runner that answers does the same: a claim, and then lanes. Each connection has run each statement before the
+measurement begins, because planning a statement costs more than running it many times. ``of listeners`` is the part of the CPU that the
+server's processes for listening connections use, which PostgreSQL wakes at each NOTIFY.
 The second form starts real ``tidemill worker`` processes, and counts their connections in ``pg_stat_activity`` when they are idle.
 """
 
@@ -19,7 +23,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -56,6 +61,7 @@ _LEASE = timedelta(days=1)
 _POOL = 20  # connections that the simulated workers share for their calls
 _LANE = Lane("default", "default", 0)
 _HERD = 32  # threads for the calls of one wake-up
+_WARM = 10  # times that each connection runs each statement before the measurement
 _LATE = 10.0  # seconds after which a job that no worker took is missing
 
 Reached = Callable[[frozenset[str]], Sequence[UUID]]
@@ -68,6 +74,7 @@ class Cost(NamedTuple):
     listeners: int
     seconds: float
     server_ms: float  #: CPU of the server for each second
+    listening_ms: float  #: the part of its processes that serve listening connections
     looks: float  #: claims for each job
     latest: float  #: seconds from an enqueue to its claim, at most
 
@@ -95,8 +102,11 @@ class IdleFleet:
 
     def start(self) -> None:
         """Listen, beat and look."""
+        self._warm_up()
         summoned = {id: Summons(id, None, "node", self._clock) for id in self.ids} if self.shared else {}
-        for ids in self._groups if self.shared else [[id] for id in self.ids]:
+        # In the first way a supervisor listens as well, and leaves wake-ups for jobs to its runners.
+        alone = [*([id] for id in self.ids), *([] for _ in self._groups)]
+        for ids in self._groups if self.shared else alone:
             listener = self.store.listen()
             self._listeners.append(listener)
             self._run(partial(self._listen, listener, ids, summoned))
@@ -104,6 +114,24 @@ class IdleFleet:
             self._run(self._look)
         self._run(self._beat)
         self._run(self._lead)
+
+    def _warm_up(self) -> None:
+        """Run every statement on every connection of the pool."""
+        together = threading.Barrier(_POOL)
+
+        def work() -> None:
+            for _ in range(_WARM):
+                together.wait()  # so that each thread takes a connection of its own
+                self.store.beat(self._groups[0], lease=_LEASE)
+                self.store.enqueue(new_jobs(1))
+                claims = self.store.claim(ClaimRequest(self.ids[0], [_LANE], 1))
+                self.store.finish([_end(claim) for claim in claims])
+                self.store.lanes()
+                self.store.promote(0, look=True)
+
+        with ThreadPoolExecutor(_POOL) as threads:
+            for done in [threads.submit(work) for _ in range(_POOL)]:
+                done.result()
 
     def _run(self, act: Callable[[], None]) -> None:
         def guarded() -> None:
@@ -145,8 +173,8 @@ class IdleFleet:
                 self.store.finish([_end(claim) for claim in claims])
 
     def _beat(self) -> None:
-        """Send the heartbeats of all workers in each interval, evenly."""
-        groups = self._groups if self.shared else [[id] for id in self.ids]
+        """Send the heartbeats of all supervisors in each interval, evenly."""
+        groups = self._groups
         began, number = time.monotonic(), 0
         while not self._over.is_set():
             self.store.beat(groups[number % len(groups)], lease=_LEASE)
@@ -185,10 +213,19 @@ class IdleFleet:
             thread.join(30)
 
 
-def _cpu_seconds(pid: int) -> float:
-    """The processor time of a server, to the nanosecond: hundreds of its processes each use less than a clock tick."""
+def _listeners(url: str) -> list[int]:
+    """The server's processes for connections that listen."""
+    with psycopg.connect(url) as connection:
+        question = (
+            "select pid from pg_stat_activity where datname = current_database() and query ilike 'listen %'"
+        )
+        return [int(pid) for (pid,) in connection.execute(question)]
+
+
+def _cpu_seconds(pids: Iterable[int]) -> float:
+    """The processor time of processes, to the nanosecond: hundreds of them each use less than a clock tick."""
     used = 0
-    for member in family(pid):
+    for member in pids:
         with suppress(OSError):
             used += int(Path(f"/proc/{member}/schedstat").read_text().split()[0])
     return used / 1e9
@@ -206,14 +243,17 @@ def cost_of(url: str, pid: int, workers: int, runners: int, seconds: float, *, s
         fleet.start()
         # The first tick tells the workers how many they are.
         time.sleep(2 * TICK)
+        listeners = _listeners(url)
         fleet.looks, enqueued = 0, {}
-        before, began = _cpu_seconds(pid), time.monotonic()
+        before, began = _cpu_seconds(family(pid)), time.monotonic()
+        listened = _cpu_seconds(listeners)
         while (now := time.monotonic()) < began + seconds:
             (job,) = new_jobs(1)
             store.enqueue([job])
             enqueued[job.id] = now
             time.sleep(max(0.0, now + 1 - time.monotonic()))
-        used, lasted = _cpu_seconds(pid) - before, time.monotonic() - began
+        used, lasted = _cpu_seconds(family(pid)) - before, time.monotonic() - began
+        listened = _cpu_seconds(listeners) - listened
         while (missing := set(enqueued) - set(fleet.taken)) and time.monotonic() < now + _LATE:
             time.sleep(0.1)
         if missing:
@@ -221,8 +261,15 @@ def cost_of(url: str, pid: int, workers: int, runners: int, seconds: float, *, s
                 f"{len(missing)} of {len(enqueued)} jobs were not taken within {_LATE:g} seconds"
             )
         latest = max(fleet.taken[id] - at for id, at in enqueued.items())
-        way = "shared listeners, calls" if shared else "a listener for each runner"
-        return Cost(way, fleet.listening, lasted, used * 1000 / lasted, fleet.looks / len(enqueued), latest)
+        return Cost(
+            "shared listeners, calls" if shared else "a listener for each process",
+            fleet.listening,
+            lasted,
+            used * 1000 / lasted,
+            listened * 1000 / lasted,
+            fleet.looks / len(enqueued),
+            latest,
+        )
     finally:
         fleet.close()
         store.close()
@@ -230,7 +277,7 @@ def cost_of(url: str, pid: int, workers: int, runners: int, seconds: float, *, s
 
 def compare(workers: int, runners: int, seconds: float) -> list[Cost]:
     """Measure both ways on one server."""
-    settings = {"max_connections": str(workers + 100)}
+    settings = {"max_connections": str(2 * workers + 100)}
     with running_postgres(settings=settings) as server:
         return [
             cost_of(
@@ -327,10 +374,13 @@ def main() -> int:
     if given.json:
         print(json.dumps({"ratio": ratio, "ways": [cost._asdict() for cost in costs]}))
     else:
-        print(f"{'':28} {'listeners':>9} {'CPU ms/s':>9} {'claims/job':>10} {'latest claim':>12}")
+        print(
+            f"{'':28} {'listeners':>9} {'CPU ms/s':>9} {'of listeners':>12} {'claims/job':>10} {'latest claim':>12}"
+        )
         for cost in costs:
             print(
-                f"{cost.way:28} {cost.listeners:9} {cost.server_ms:9.1f} {cost.looks:10.1f} {cost.latest:11.3f}s"
+                f"{cost.way:28} {cost.listeners:9} {cost.server_ms:9.1f} {cost.listening_ms:12.1f} {cost.looks:10.1f}"
+                f" {cost.latest:11.3f}s"
             )
         print(f"ratio {ratio:.3f}, aim {BAR}")
     return 0

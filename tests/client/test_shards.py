@@ -367,7 +367,8 @@ WORKER_VERBS = {
     "add_archive_file", "remove_archive_files", "archive_files", "archive_entries", "search_archive_entries",
     "flow_documents", "empty_groups", "drop_flows", "put_archived_flow", "move_archived_flows",
     "erase_archived_flows", "put_blob", "orphan_blobs", "delete_blobs", "release_blobs", "drop_blobs", "sealed_rows",
-    "reseal", "migrate", "outgoing", "receive", "withdraw", "forget_definitions",
+    "reseal", "migrate", "outgoing", "receive", "withdraw", "forget_definitions", "outgoing_starts",
+    "receive_starts",
 }  # fmt: skip
 """Verbs that belong to one store: those of workers, duties and archive runs, and store-wide changes."""
 

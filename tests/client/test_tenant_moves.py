@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from tests.client.shards_kit import SHARDS, drain, sharded_app, unsettled, urls_of
 
-from tidemill import App, Every, On
+from tidemill import App, Every, On, Rate
+from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import JobFilter
-from tidemill.domain.job import JobRow, NewJob
+from tidemill.domain.job import Finish, JobRow, NewJob
 from tidemill.domain.records import PauseKind
 from tidemill.domain.states import LIVE, JobState
 from tidemill.domain.tenant_placement import PlacementState, TenantPlacement
@@ -28,6 +29,7 @@ from tidemill.shards import move
 from tidemill.shards.map import FRESH
 from tidemill.shards.move import MoveProgress, TenantMove
 from tidemill.stores.base import Store
+from tidemill.testing.conformance.kit import wants
 
 TENANT = "eu-acme"
 RAN: list[int] = []
@@ -141,6 +143,54 @@ def test_a_tenant_of_the_home_store_moves_to_a_shard(app: App) -> None:
     assert store(app, "us").count(JobFilter("eu-old")) == {JobState.PENDING: 1}
 
 
+def declare_rate(app: App, **options: Any) -> None:
+    """Declare a task that may start three times an hour."""
+
+    @app.task(name="send", limits=[Rate(3, per="1h", **options)])
+    def send(number: int) -> None: ...
+
+
+def send(app: App, numbers: range) -> None:
+    task = app.bound_task("send")
+    with app.tenant(TENANT):
+        for number in numbers:
+            task.enqueue(number=number)
+
+
+def run_within_rates(store: Store) -> int:
+    """Claim what the rates allow, and finish it; return the number of jobs."""
+    claims = store.claim(wants(store)._replace(rules={rule.name: rule for rule in store.rules()}))
+    assert store.finish([Finish(claim, COMPLETED) for claim in claims]) == frozenset()
+    return len(claims)
+
+
+@pytest.mark.parametrize("burst", [None, 3])
+@pytest.mark.parametrize("killed", [None, "_carry_starts", "_release", "_write"])
+def test_a_rate_keeps_its_count_when_the_tenant_moves(
+    app: App, burst: int | None, killed: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of three starts of this hour were in the old shard, so one is left in the new one."""
+    declare_rate(app, burst=burst)
+    send(app, range(2))
+    assert run_within_rates(store(app, "eu")) == 2
+    if killed is not None:
+        original = getattr(TenantMove, killed)
+
+        def ends(self: TenantMove, *args: Any) -> Any:
+            answer = original(self, *args)
+            if self._map.rows()[0].state is PlacementState.DRAINING:
+                raise Killed
+            return answer
+
+        monkeypatch.setattr(TenantMove, killed, ends)
+        with pytest.raises(Killed):
+            app.shards.move(TENANT, "us")
+        monkeypatch.setattr(TenantMove, killed, original)
+    app.shards.move(TENANT, "us")
+    send(app, range(2, 6))
+    assert run_within_rates(store(app, "us")) == 1
+
+
 def test_a_move_is_in_the_audit_log(memory: App) -> None:
     enqueue(memory, range(1))
     memory.shards.move(TENANT, "us")
@@ -214,7 +264,7 @@ def test_a_pause_that_a_person_sets_during_the_move_outlives_it(memory: App) -> 
 # Interruptions -----------------------------------------------------------------------------------------------------------
 
 STEPS = [
-    "_hold", "_copy_definitions", "_carry_schedules", "_stop", "_start", "_settle", "_forget_definitions", "_release", "_write",
+    "_hold", "_copy_definitions", "_carry_schedules", "_stop", "_start", "_settle", "_carry_starts", "_forget_definitions", "_release", "_write",
 ]  # fmt: skip
 
 

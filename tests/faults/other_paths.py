@@ -32,7 +32,7 @@ from tidemill.domain.streams import StreamEntry
 from tidemill.domain.subscriptions import NewEvent, StoredSubscription
 from tidemill.domain.task_records import TaskRecord
 from tidemill.domain.tenant_placement import TenantPlacement
-from tidemill.domain.transfers import TransferJob
+from tidemill.domain.transfers import LimitStart, TransferJob
 from tidemill.domain.triggers.every import Every
 from tidemill.engine.duties import FireDuty, Sweep
 from tidemill.ids import new_id
@@ -517,4 +517,17 @@ path(
     "forget_definitions",
     _forgettable,
     lambda store, ids: store.forget_definitions(ids, tenant="acme"),
+)
+path(
+    "receive counted starts of another store",
+    "receive_starts",
+    nothing,
+    lambda store, _: store.receive_starts(
+        [LimitStart("mail", T0, 2), LimitStart("bucket", T0, 1)],
+        {
+            "mail": Rule("mail", LimitKind.RATE, 5, HOUR),
+            "bucket": Rule("bucket", LimitKind.RATE, 5, HOUR, burst=2),
+        },
+        now=T0,
+    ),
 )

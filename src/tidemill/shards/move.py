@@ -4,6 +4,7 @@ The placement says how far a move is. ``moving``: the source is still the tenant
 ``draining``: new jobs go to the target, where the tenant is paused. Then definitions, schedules and jobs that have not begun are
 carried; jobs that have begun end in the source. When the source has no unfinished job, the pause ends and the tenant is
 ``placed``. So jobs of a tenant never run in two shards at the same time, and no concurrency limit or overlap rule is exceeded.
+Before that, the target counts the tenant's latest starts, so that no rate is exceeded either.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from uuid import UUID
 from tidemill.domain.filters import JobFilter, Sort
 from tidemill.domain.graph import FlowFilter, FlowState
 from tidemill.domain.job import JobRow, Move
+from tidemill.domain.limits import enforced, is_rate, memory_of
 from tidemill.domain.records import Pause, PauseKind
 from tidemill.domain.schedules import Advance, ScheduleRow
 from tidemill.domain.states import ENDED, LIVE, JobState
@@ -260,9 +262,20 @@ class TenantMove:
                 break
             if not carried:
                 time.sleep(_LOOK)
+        self._carry_starts(source, target)
         self._forget_definitions(source)
         self._release(target, source)
         return self._write(replace(row, state=PlacementState.PLACED, target=None))
+
+    def _carry_starts(self, source: Store, target: Store) -> None:
+        """Count the tenant's latest starts in the target. The source has no unfinished job, so none is added to them."""
+        # The target may have no worker yet that has declared the rules of the tenant's tasks.
+        rules = {rule.name: enforced(rule) for rule in [*source.rules(), *target.rules()]}
+        rates = [rule for rule in rules.values() if is_rate(rule)]
+        if not rates:
+            return
+        since = source.now() - memory_of(rates, timedelta(0))
+        target.receive_starts(source.outgoing_starts(self._tenant, since=since), rules)
 
     def _copy_definitions(self, source: Store, target: Store) -> None:
         """Write the versions of definitions that the target lacks, under the same numbers."""

@@ -40,8 +40,8 @@ laws 19 to 21 (limits) in ``stores.limits``, laws 22 and 23 (statistics) in ``st
 ``stores.signals``, law 28 (steps) in ``stores.steps``, laws 26, 29 to 31, 33 and 34 (workflows) in ``stores.flows``, laws
 35 and 36 (recorded events and alerts) in ``stores.job_events``, law 37 (occurrences) in ``stores.occurrences``, law 38
 (streams) in ``stores.streams``, law 39 (deals) in ``stores.deals``, law 40 (records of tasks) in ``stores.tasks``, law 41
-(failures) in ``stores.failures``, law 42 (placements of tenants) in ``stores.placements``, and law 43 (transfers) in
-``stores.transfers``.
+(failures) in ``stores.failures``, law 42 (placements of tenants) in ``stores.placements``, and laws 43 and 44 (transfers)
+in ``stores.transfers``.
 
 Batches may be empty, and then nothing happens. Duplicate ids in one batch, and duplicate lanes in one claim, are caller errors.
 """

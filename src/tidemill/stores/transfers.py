@@ -4,6 +4,8 @@
     the target that no worker can claim; ``withdraw`` deletes the job in the source, unless a worker has claimed it or anybody
     has changed it; only then does a ``move`` release the copy. After an interruption between two steps, the rows of both
     stores show which step comes next.
+44. **A start counts in one store at most once.** ``receive_starts`` adds the starts of another store to the rates of this one.
+    A start with the name and the instant of a stored one is not added again, so that the call may be repeated.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ from datetime import datetime
 from uuid import UUID
 
 from tidemill.domain.job import JobRow
-from tidemill.domain.transfers import TransferJob
+from tidemill.domain.limits import Rules
+from tidemill.domain.transfers import LimitStart, TransferJob
 
 
 class TransferStore(ABC):
-    """Jobs and definitions that leave for another store, or come from one."""
+    """Jobs, definitions and counted starts that leave for another store, or come from one."""
 
     @abstractmethod
     def outgoing(self, tenant: str, *, limit: int) -> list[TransferJob]:
@@ -47,3 +50,16 @@ class TransferStore(ABC):
     @abstractmethod
     def forget_definitions(self, ids: Collection[UUID], *, tenant: str) -> frozenset[UUID]:
         """Delete definitions without schedules, with all their versions. Returns those that existed."""
+
+    @abstractmethod
+    def outgoing_starts(self, tenant: str, *, since: datetime) -> list[LimitStart]:
+        """Starts after this instant of ended jobs of a tenant, for each of their limits, by name and instant."""
+
+    @abstractmethod
+    def receive_starts(
+        self, starts: Sequence[LimitStart], rules: Rules, *, now: datetime | None = None
+    ) -> frozenset[str]:
+        """Count these starts against the rates of their names. Returns the names of rates.
+
+        A token bucket becomes as full as these starts alone would have made it, unless it is fuller.
+        """

@@ -1,23 +1,25 @@
-"""Transfers of jobs and definitions between stores, in memory."""
+"""Transfers of jobs, definitions and counted starts between stores, in memory."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from tidemill.domain.job import JobRow, UniqueHold
-from tidemill.domain.states import JobState
-from tidemill.domain.transfers import TransferJob
+from tidemill.domain.limits import Rules, rule_of, window_of
+from tidemill.domain.states import ENDED, JobState
+from tidemill.domain.transfers import LimitStart, TransferJob, bucket_after, rate_starts
 from tidemill.stores.memory import unique_keys
 from tidemill.stores.memory.core import MemoryPart
-from tidemill.stores.memory.state import State, UniqueKeyHold
+from tidemill.stores.memory.state import LimitCount, State, UniqueKeyHold
 from tidemill.stores.transfers import TransferStore
 
 
 class MemoryTransfers(MemoryPart, TransferStore):
-    """outgoing, receive, withdraw, forget_definitions."""
+    """outgoing, receive, withdraw, forget_definitions, outgoing_starts, receive_starts."""
 
     def outgoing(self, tenant: str, *, limit: int) -> list[TransferJob]:
         with self._open() as state:
@@ -81,6 +83,33 @@ class MemoryTransfers(MemoryPart, TransferStore):
                 del state.definitions[id]
                 state.versions.pop(id, None)
             return gone
+
+    def outgoing_starts(self, tenant: str, *, since: datetime) -> list[LimitStart]:
+        with self._open() as state:
+            counted = Counter[tuple[str, datetime]]()
+            for job in state.jobs.values():
+                if job.tenant != tenant or job.state not in ENDED:
+                    continue
+                for execution in state.executions.get(job.id, ()):
+                    if execution.claimed_at is not None and execution.claimed_at > since:
+                        counted.update((name, execution.claimed_at) for name in set(job.limits))
+            return sorted(LimitStart(name, at, jobs) for (name, at), jobs in counted.items())
+
+    def receive_starts(
+        self, starts: Sequence[LimitStart], rules: Rules, *, now: datetime | None = None
+    ) -> frozenset[str]:
+        with self._open() as state:
+            moment = self._at(now)
+            wanted = rate_starts(starts, rules, moment)
+            for name, begun in wanted.items():
+                rule, stored = rule_of(name, rules), state.counted.get(name) or LimitCount()
+                if window_of(rule) is not None:
+                    at_hand = {at for at, _ in stored.begun}
+                    new = [(start.begun_at, start.jobs) for start in begun if start.begun_at not in at_hand]
+                    stored = replace(stored, begun=tuple(sorted([*stored.begun, *new])))
+                full = max(filter(None, (stored.full_until_at, bucket_after(rule, begun))), default=None)
+                state.counted[name] = replace(stored, full_until_at=full, changed_at=moment)
+            return frozenset(wanted)
 
 
 def _leaves(state: State, job: JobRow) -> bool:

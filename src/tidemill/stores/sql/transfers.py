@@ -1,16 +1,17 @@
-"""Transfers of jobs and definitions between stores, in the SQL store."""
+"""Transfers of jobs, definitions and counted starts between stores, in the SQL store."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from tidemill.domain.job import JobRow
-from tidemill.domain.limits import gate_of
+from tidemill.domain.limits import Rules, gate_of, names_of, rule_of, window_of
 from tidemill.domain.states import JobState
-from tidemill.domain.transfers import TransferJob
+from tidemill.domain.transfers import LimitStart, TransferJob, bucket_after, rate_starts
 from tidemill.stores.sql.base import SqlPart
 from tidemill.stores.sql.job_rows import at_most, dump_details
 from tidemill.stores.transfers import TransferStore
@@ -19,7 +20,7 @@ _CARRIED = (JobState.PENDING, JobState.SCHEDULED)
 
 
 class SqlTransfers(SqlPart, TransferStore):
-    """outgoing, receive, withdraw, forget_definitions."""
+    """outgoing, receive, withdraw, forget_definitions, outgoing_starts, receive_starts."""
 
     def outgoing(self, tenant: str, *, limit: int) -> list[TransferJob]:
         with self._db.transaction():
@@ -78,3 +79,50 @@ class SqlTransfers(SqlPart, TransferStore):
             return frozenset()
         rows = self._db.run("forget_definitions", {"tenant": tenant, "ids": list(ids)})
         return frozenset(row[0] for row in rows)
+
+    def outgoing_starts(self, tenant: str, *, since: datetime) -> list[LimitStart]:
+        rows = self._db.run("outgoing_starts", {"tenant": tenant, "since": since})
+        counted = Counter[tuple[str, datetime]]()
+        for limits, begun_at, jobs in rows:
+            for name in set(names_of(limits)):
+                counted[name, begun_at] += jobs
+        return sorted(LimitStart(name, at, jobs) for (name, at), jobs in counted.items())
+
+    def receive_starts(
+        self, starts: Sequence[LimitStart], rules: Rules, *, now: datetime | None = None
+    ) -> frozenset[str]:
+        if not starts:
+            return frozenset()
+        with self._db.transaction():
+            wanted = rate_starts(starts, rules, self._time(now))
+            names = sorted(wanted)
+            if not names:
+                return frozenset()
+            self._db.run("open_uses", {"now": now, "names": names})
+            rows = self._db.run("lock_uses", {"now": now, "names": names})
+            until = {name: full_until_at for name, _, full_until_at, *_ in rows}
+            begun = [
+                start
+                for name in names
+                if window_of(rule_of(name, rules)) is not None
+                for start in wanted[name]
+            ]
+            columns: dict[str, list[Any]] = {
+                "name": [start.name for start in begun],
+                "begun_at": [start.begun_at for start in begun],
+                "jobs": [start.jobs for start in begun],
+            }
+            self._db.run("receive_starts", None, columns)
+            buckets: dict[str, list[Any]] = {
+                "name": names,
+                "jobs": [0] * len(names),
+                "full_until_at": [
+                    max(
+                        filter(None, (until[name], bucket_after(rule_of(name, rules), wanted[name]))),
+                        default=None,
+                    )
+                    for name in names
+                ],
+            }
+            self._db.run("count_uses", {"now": now}, buckets)
+            return frozenset(names)

@@ -84,7 +84,9 @@ class Transport(Protocol):
 class BrokerWire(ABC):
     """A wire over a broker with an asyncio client, which runs on a thread of its own.
 
-    An address of a frame is ``hub`` (any hub), ``hub.ID``, ``hand.ID`` or ``hands`` (all of them).
+    An address of a frame is ``hub`` (any hub), ``hub.ID``, ``hand.ID`` or ``hands`` (all of them). ``address`` is the id of this side
+    on the current connection. Each connection has another one: a broker that lost the former connection may still keep its queue,
+    and may delete that by its name later. A connection over which no answer arrives is replaced for the same reason.
     """
 
     def __init__(self, url: str) -> None:
@@ -102,6 +104,8 @@ class BrokerWire(ABC):
         self._leaves = False  # this hub takes no more requests
         self._left = threading.Event()
         self._largest = 0
+        self._received_frames = 0
+        self._is_silent = False  # an answer did not arrive, and nothing else either
         self._why = "the connection is being opened"
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wanted: asyncio.Event | None = None
@@ -130,9 +134,13 @@ class BrokerWire(ABC):
 
     def _ask(self, to: str, number: int, frames: list[bytes], timeout: float) -> bytes:
         reply = self._waiting[number] = _Reply()
+        before = self._received_frames
         try:
             self._post([(to, frame) for frame in frames])
             if not reply.arrived.wait(timeout):
+                if self._received_frames == before:
+                    self._is_silent = True
+                    self._post([])
                 raise StoreUnavailable(
                     f"no hub answered over {self.url} within {timeout:g} s; is one running?"
                 )
@@ -209,6 +217,7 @@ class BrokerWire(ABC):
         self._loop = asyncio.get_running_loop()
         pause = _FIRST_PAUSE
         while not self._closed:
+            self.address = uuid4()
             try:
                 async with asyncio.timeout(CONNECT):
                     transport = await self._open(self._addresses(), self._received)
@@ -222,6 +231,7 @@ class BrokerWire(ABC):
             pause = _FIRST_PAUSE
             self._largest = transport.largest
             self._outbox.clear()
+            self._is_silent = False
             self._connected.set()
             try:
                 await self._use(transport)
@@ -231,7 +241,7 @@ class BrokerWire(ABC):
                     async with asyncio.timeout(_JOIN):
                         await transport.close()
             if not self._closed:
-                self._not_connected("the connection was lost")
+                self._not_connected("no answer arrived" if self._is_silent else "the connection was lost")
 
     def _addresses(self) -> list[str]:
         """The addresses of a hub, or of a hand."""
@@ -243,7 +253,7 @@ class BrokerWire(ABC):
         lost = asyncio.ensure_future(transport.wait_lost())
         assert self._changed is not None
         try:
-            while not self._closed and not lost.done():
+            while not self._closed and not self._is_silent and not lost.done():
                 await self._publish(transport)
                 changed = asyncio.ensure_future(self._changed.wait())
                 await asyncio.wait([lost, changed], return_when=asyncio.FIRST_COMPLETED)
@@ -281,6 +291,7 @@ class BrokerWire(ABC):
     # Messages ------------------------------------------------------------------------------------------------------------
 
     def _received(self, frame: bytes) -> None:
+        self._received_frames += 1
         message = self._assembler.add(frame)
         if message is None:
             return

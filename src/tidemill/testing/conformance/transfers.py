@@ -11,16 +11,27 @@ from tidemill.domain.job import Change, Details, JobRow, Move, NewJob, UniqueHol
 from tidemill.domain.schedules import Definition, ScheduleRow
 from tidemill.domain.signals import NewSignal
 from tidemill.domain.states import JobState
-from tidemill.domain.transfers import TransferJob
+from tidemill.domain.transfers import LimitStart, TransferJob
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
-from tidemill.testing.conformance.kit import HOUR, T0, a_job, at, claim_all, claim_one
+from tidemill.testing.conformance.kit import (
+    AGAIN,
+    HOUR,
+    T0,
+    a_job,
+    at,
+    claim_all,
+    claim_one,
+    finish_all,
+    put,
+)
+from tidemill.testing.conformance.limited_claims import by_name, claim_within, in_time, use_of
 
 _WHY = "moving from shard eu"
 
 
 class TransferLaws:
-    """Jobs and definitions that leave for another store."""
+    """Laws 43 and 44: jobs, definitions and counted starts that leave for another store."""
 
     def test_jobs_that_have_not_begun_go_in_their_order(self, store: Store) -> None:
         later = _job(run_at=T0 + 2 * HOUR)
@@ -141,11 +152,51 @@ class TransferLaws:
         assert store.definitions(tenant="default", deleted=True) == [used]
         assert store.put_definition(replace(one, version=0), now=at(1)) is not None
 
+    def test_starts_of_ended_jobs_leave_with_their_limits(self, store: Store) -> None:
+        put(store, _job(limits=("mail", "crm")))
+        finish_all(store, claim_within(store), AGAIN, now=at(1))
+        finish_all(store, claim_within(store, now=at(10)), now=at(11))
+        put(store, _job(limits=("mail",)), _job(), _job(limits=("mail",), tenant="blue"))
+        finish_all(store, claim_within(store, now=at(20)), now=at(21))
+        put(store, _job(limits=("mail",)))
+        claim_within(store, now=at(40))
+        assert store.outgoing_starts("default", since=at(-1)) == [
+            LimitStart("crm", T0, 1),
+            LimitStart("crm", at(10), 1),
+            LimitStart("mail", T0, 1),
+            LimitStart("mail", at(10), 1),
+            LimitStart("mail", at(20), 1),
+        ]
+        assert store.outgoing_starts("default", since=at(10)) == [LimitStart("mail", at(20), 1)]
+
+    def test_a_rate_counts_the_starts_of_another_store_once(self, store: Store) -> None:
+        rule = in_time("mail", 5, HOUR)
+        put(store, *[_job(limits=("mail",)) for _ in range(4)])
+        starts = [LimitStart("mail", T0, 2), LimitStart("mail", at(1), 1), LimitStart("other", T0, 1)]
+        for _ in range(2):
+            assert store.receive_starts(starts, by_name(rule), now=at(2)) == {"mail"}
+        use = use_of(store, "mail", rule, now=at(2))
+        assert (use.begun, use.oldest_at, use.used) == (3, T0, 0)
+        assert len(claim_within(store, rule, now=at(3))) == 2
+        late = T0 + 2 * HOUR
+        assert store.receive_starts(starts, by_name(rule), now=late) == frozenset()
+
+    def test_a_token_bucket_is_as_full_as_in_the_store_that_counted(self, store: Store) -> None:
+        rule = in_time("mail", 60, HOUR, burst=3)
+        starts = [LimitStart("mail", T0, 2), LimitStart("mail", at(30), 1)]
+        for _ in range(2):
+            assert store.receive_starts(starts, by_name(rule), now=at(60)) == {"mail"}
+        assert use_of(store, "mail", rule, now=at(60)).full_until_at == T0 + timedelta(minutes=3)
+        store.receive_starts(starts[:1], by_name(rule), now=at(60))
+        assert use_of(store, "mail", rule, now=at(60)).full_until_at == T0 + timedelta(minutes=3)
+
     def test_empty_transfers_change_nothing(self, store: Store) -> None:
         assert store.outgoing("default", limit=10) == []
         assert store.receive([], reason=_WHY) == frozenset()
         assert store.withdraw([], tenant="default") == frozenset()
         assert store.forget_definitions([], tenant="default") == frozenset()
+        assert store.outgoing_starts("default", since=T0) == []
+        assert store.receive_starts([], {}) == frozenset()
 
 
 def _job(**fields: Any) -> NewJob:

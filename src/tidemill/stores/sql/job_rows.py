@@ -319,7 +319,9 @@ def filter_flags(where: JobFilter) -> list[str]:
     if not where.states:
         return []
     return [
-        flag for flag, states in (("unended", ENDED), ("unheld", HELD)) if where.states.isdisjoint(states)
+        flag
+        for flag, states in (("unended", ENDED), ("unheld", HELD), ("incomplete", {JobState.COMPLETED}))
+        if where.states.isdisjoint(states)
     ]
 
 

@@ -167,14 +167,15 @@ def worker(url: str, processes: int) -> Iterator[None]:
 
 
 def addresses(app: App) -> dict[str, str]:
-    """Return the addresses of the measured pages by name."""
+    """Return the addresses of the measured pages by name. A worker is registered for its page."""
+    standing_by = app.store.register(Worker(new_id(), "standing by"), lease=timedelta(days=1))
     objects = {
         "ended": app.jobs.list(limit=1, sort="oldest").items[0].id,
         "failed": app.jobs.list(status=JobState.FAILED, limit=1).items[0].id,
         "schedule": app.schedules.get("evening-letter").id,
         "error": app.errors.list(limit=1)[0].fingerprint,
         "flow": app.flows.list(limit=1)[0].id,
-        "worker": app.store.workers()[0].id,
+        "worker": standing_by.id,
     }
     return {name: address.format(**objects) for name, (_, address) in PAGES.items()}
 
@@ -249,7 +250,7 @@ def prepare_sqlite(file: Path, jobs: int) -> None:
 
 
 def add_objects(app: App) -> None:
-    """Add what the pages show besides jobs: errors, a flow, a limit and a worker."""
+    """Add what the pages show besides jobs: errors, a flow and a limit."""
     from bench.dashboard_app import charge_card, send_email
 
     app.reconcile()
@@ -263,7 +264,6 @@ def add_objects(app: App) -> None:
         send_email, Cron("0 19 * * *"), "evening-letter", args={"user_id": 1, "email": "a@example.com"}
     )
     app.limits.set("queue/default", 100_000)
-    app.store.register(Worker(new_id(), "standing by"), lease=timedelta(days=1))
 
 
 def add_backlog(app: App, wanted: int) -> None:

@@ -81,7 +81,9 @@ class Notifications(StoreApi):
         """Return notifications, the newest first."""
         states = frozenset() if status is None else frozenset({_state(status)})
         # The index of waiting jobs begins with the queue: without it, the search would read the whole backlog.
-        where = JobFilter(ALL_TENANTS, tasks=frozenset({TASK}), queues=frozenset({QUEUE}), states=states)
+        where = JobFilter(
+            ALL_TENANTS, tasks=frozenset({TASK}), queues=frozenset({QUEUE}), states=states, rare=True
+        )
         wanted = min(limit, 1000)
         found: list[SentNotification] = []
         after: str | None = None

@@ -28,6 +28,7 @@ where true
   and task = :task -- when task
   and task = any(:tasks::text[]) -- when tasks
   and queue = any(:queues::text[]) -- when queues
+  and queue = any(:queues::text[]) -- when rare
   and id = any(:ids::uuid[]) -- when ids
   and created_at >= :created_after -- when created_after
   and created_at < :created_before -- when created_before

@@ -20,6 +20,7 @@ where true
   and task = :task -- when task
   and task in (select value from json_each(:tasks)) -- when tasks
   and queue in (select value from json_each(:queues)) -- when queues
+  and queue in (select value from json_each(:queues)) -- when rare
   and id in (select unhex(value) from json_each(:ids)) -- when ids
   and created_at >= :created_after -- when created_after
   and created_at < :created_before -- when created_before

@@ -70,7 +70,7 @@ def test_the_keyboard_changes_the_size_and_moves_the_graph(site_windows: SiteWin
     expect(page.locator(".graph-map")).to_be_visible()
     page.evaluate("document.querySelector('#graph-view').scrollTop = 0")
     page.keyboard.press("ArrowDown")
-    page.wait_for_function("document.querySelector('#graph-view').scrollTop > 0")
+    page.wait_for_function("() => document.querySelector('#graph-view').scrollTop > 0")
 
 
 def test_the_wheel_changes_the_size_only_with_a_modifier(site_windows: SiteWindows) -> None:
@@ -79,12 +79,12 @@ def test_the_wheel_changes_the_size_only_with_a_modifier(site_windows: SiteWindo
     natural = width(page)
     page.locator("#graph-view").hover()
     page.mouse.wheel(0, 100)
-    page.wait_for_function("scrollY > 0 || document.querySelector('#graph-view').scrollTop > 0")
+    page.wait_for_function("() => scrollY > 0 || document.querySelector('#graph-view').scrollTop > 0")
     assert width(page) == natural
     page.keyboard.down("Control")
     page.mouse.wheel(0, 100)
     page.keyboard.up("Control")
-    page.wait_for_function(f"document.querySelector('svg.flow').getAttribute('width') < {natural}")
+    page.wait_for_function(f"() => document.querySelector('svg.flow').getAttribute('width') < {natural}")
 
 
 def test_a_drag_moves_the_graph_and_opens_nothing(site_windows: SiteWindows) -> None:
@@ -98,7 +98,7 @@ def test_a_drag_moves_the_graph_and_opens_nothing(site_windows: SiteWindows) -> 
     page.mouse.down()
     page.mouse.move(box["x"] + 10, box["y"] - 60, steps=3)
     page.mouse.up()
-    page.wait_for_function("document.querySelector('#graph-view').scrollTop > 200")
+    page.wait_for_function("() => document.querySelector('#graph-view').scrollTop > 200")
     assert "/jobs/" not in page.url
 
 
@@ -108,7 +108,7 @@ def test_the_small_map_moves_the_view(site_windows: SiteWindows) -> None:
     box = page.locator(".graph-map").bounding_box()
     assert box is not None
     page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] - 8)
-    page.wait_for_function("document.querySelector('#graph-view').scrollTop > 1000")
+    page.wait_for_function("() => document.querySelector('#graph-view').scrollTop > 1000")
 
 
 def test_the_chosen_size_survives_an_update_and_a_reload(site_windows: SiteWindows) -> None:

@@ -6,6 +6,7 @@ const graph = {
   map: $(".graph-map"),
   held: null, // the drag in progress
   dragged: false,
+  chosen: null, // the size that the reader chose on this page
 
   get picture() { return $("svg.flow", this.view); },
   get natural() { const box = this.picture.viewBox.baseVal; return { width: box.width, height: box.height }; },
@@ -23,6 +24,7 @@ const graph = {
     const before = this.percent;
     const now = Math.round(Math.min(Math.max(percent, 10), 300));
     const at = [this.view.scrollLeft + x, this.view.scrollTop + y];
+    this.chosen = now;
     // The server draws the same size after the next change, and when the page is loaded again.
     const address = new URL(location.href);
     if (now === 100) address.searchParams.delete("scale");
@@ -97,7 +99,8 @@ const graph = {
     this.drag();
     this.view.addEventListener("scroll", () => this.show(), { passive: true });
     new ResizeObserver(() => this.show()).observe(this.view);
-    new MutationObserver(() => this.show()).observe(this.view, { childList: true, subtree: true });
+    // An update that was on its way has the size of the address before.
+    new MutationObserver(() => { if (this.chosen) this.size(this.chosen); this.show(); }).observe(this.view, { childList: true, subtree: true });
     this.show();
   },
 

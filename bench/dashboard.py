@@ -1,10 +1,14 @@
 """Benchmark of the dashboard's pages on a store with a million jobs.
 
     python3 dev.py bench dashboard [--store sqlite|postgres] [--postgres URL] [--jobs 1000000] [--times 20] [--backlog 300000]
+                                   [--phase all|fill|idle|drain] [--pages TEXT]
 
 One signed-in client requests every page over a keep-alive connection, first with an idle store, then while a worker drains jobs at
 full speed. The benchmark reports the time until the whole page has arrived. The first request of each page counts: the server has
 just started, and no page was requested before. It writes to the database: use a separate one.
+
+``--phase fill`` stops after the store is filled. With the same ``--postgres`` or ``--sqlite``, ``--phase idle`` and
+``--phase drain`` then measure one half each, so that only a measurement needs a quiet machine.
 """
 
 from __future__ import annotations
@@ -162,15 +166,16 @@ def worker(url: str, processes: int) -> Iterator[None]:
             process.wait(60)
 
 
-def addresses(app: App, ended: str) -> dict[str, str]:
-    """Return the addresses of the measured pages by name."""
+def addresses(app: App) -> dict[str, str]:
+    """Return the addresses of the measured pages by name. A worker is registered for its page."""
+    standing_by = app.store.register(Worker(new_id(), "standing by"), lease=timedelta(days=1))
     objects = {
-        "ended": ended,
+        "ended": app.jobs.list(limit=1, sort="oldest").items[0].id,
         "failed": app.jobs.list(status=JobState.FAILED, limit=1).items[0].id,
         "schedule": app.schedules.get("evening-letter").id,
         "error": app.errors.list(limit=1)[0].fingerprint,
         "flow": app.flows.list(limit=1)[0].id,
-        "worker": app.store.workers()[0].id,
+        "worker": standing_by.id,
     }
     return {name: address.format(**objects) for name, (_, address) in PAGES.items()}
 
@@ -236,16 +241,16 @@ def show(title: str, figures: dict[str, dict[str, Any]]) -> None:
     )
 
 
-def prepare_sqlite(file: Path, jobs: int) -> list[str]:
-    """Seed a new SQLite store, and return the id of a job."""
+def prepare_sqlite(file: Path, jobs: int) -> None:
+    """Seed a new SQLite store."""
     with App(f"sqlite:///{file}") as app:
         app.store.migrate()
-        finished_sqlite(file, jobs)
-        return [str(job.id) for job in app.jobs.list(limit=1, sort="oldest").items]
+        if not app.jobs.list(limit=1).items:
+            finished_sqlite(file, jobs)
 
 
 def add_objects(app: App) -> None:
-    """Add what the pages show besides jobs: errors, a flow, a limit and a worker."""
+    """Add what the pages show besides jobs: errors, a flow and a limit."""
     from bench.dashboard_app import charge_card, send_email
 
     app.reconcile()
@@ -259,29 +264,48 @@ def add_objects(app: App) -> None:
         send_email, Cron("0 19 * * *"), "evening-letter", args={"user_id": 1, "email": "a@example.com"}
     )
     app.limits.set("queue/default", 100_000)
-    app.store.register(Worker(new_id(), "standing by"), lease=timedelta(days=1))
 
 
-def run(url: str, ids: list[str], options: argparse.Namespace) -> dict[str, Any]:
+def add_backlog(app: App, wanted: int) -> None:
+    """Enqueue jobs until as many as wanted are pending."""
+    fill(app.store, max(0, wanted - app.jobs.count(status=JobState.PENDING)))
+
+
+def run(url: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Fill the store and measure, or one of these."""
+    results: dict[str, Any] = {}
     with application(url) as app:
-        add_objects(app)
-        key = app.keys.create("bench", role="super_admin").secret
-        chosen = addresses(app, ids[0])
-        with server(url, key) as place:
-            alone = measure(place, chosen, options.times)
-            show(f"{options.jobs:,} jobs stored", alone)
-        fill(app.store, options.backlog)
-        # A new server, so that the first requests are first requests again.
-        with server(url, key) as place, worker(url, options.processes):
-            _begun(app)
-            began, before = time.perf_counter(), app.jobs.count(status=JobState.PENDING)
-            beside = measure(place, chosen, options.times)
-            left = app.jobs.count(status=JobState.PENDING)
-            rate = (before - left) / (time.perf_counter() - began)
-        if not left:
-            print("the backlog ended before the pages did; give a larger --backlog")
-        show(f"while {rate:,.0f} jobs/s are drained ({left:,} jobs were left)", beside)
-    return {"alone": alone, "beside": beside, "rate": rate, "left": left}
+        if options.phase in ("all", "fill"):
+            add_objects(app)
+        if options.phase == "fill":
+            add_backlog(app, options.backlog)
+            return results
+        key = app.keys.create(f"bench {new_id()}", role="super_admin").secret
+        chosen = {name: path for name, path in addresses(app).items() if options.pages in name}
+        if options.phase in ("all", "idle"):
+            with server(url, key) as place:
+                results["alone"] = measure(place, chosen, options.times)
+            show("the store is idle", results["alone"])
+        if options.phase in ("all", "drain"):
+            add_backlog(app, options.backlog)
+            results |= during_a_drain(app, url, key, chosen, options)
+    return results
+
+
+def during_a_drain(
+    app: App, url: str, key: str, chosen: dict[str, str], options: argparse.Namespace
+) -> dict[str, Any]:
+    """Measure while a worker drains, on a new server, so that the first requests are first requests again."""
+    with server(url, key) as place, worker(url, options.processes):
+        _begun(app)
+        began, before = time.perf_counter(), app.jobs.count(status=JobState.PENDING)
+        beside = measure(place, chosen, options.times)
+        left = app.jobs.count(status=JobState.PENDING)
+        rate = (before - left) / (time.perf_counter() - began)
+    if not left:
+        print("the backlog ended before the pages did; give a larger --backlog")
+    show(f"while {rate:,.0f} jobs/s are drained ({left:,} jobs were left)", beside)
+    return {"beside": beside, "rate": rate, "left": left}
 
 
 def _begun(app: App) -> None:
@@ -297,10 +321,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--store", choices=("postgres", "sqlite"), default="postgres")
     parser.add_argument("--postgres", help="URL of a database to write to (default: a private server)")
+    parser.add_argument("--sqlite", type=Path, help="file to write to (default: a temporary one)")
     parser.add_argument("--jobs", type=int, default=1_000_000)
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--backlog", type=int, default=300_000)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--phase", choices=("all", "fill", "idle", "drain"), default="all")
+    parser.add_argument("--pages", default="", help="measure only pages whose name contains this text")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -308,12 +335,18 @@ def main() -> None:
         serve(options.serve)
         return
     with contextlib.ExitStack() as stack:
+        has_to_fill = options.phase in ("all", "fill")
         if options.store == "sqlite":
-            file = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "jobs.db"
-            results = run(f"sqlite:///{file}", prepare_sqlite(file, options.jobs), options)
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            file = (options.sqlite or folder / "jobs.db").absolute()
+            url = f"sqlite:///{file}"
+            if has_to_fill:
+                prepare_sqlite(file, options.jobs)
         else:
             url = options.postgres or stack.enter_context(running_postgres()).url()
-            results = run(url, prepare(url, options.jobs), options)
+            if has_to_fill:
+                prepare(url, options.jobs)
+        results = run(url, options)
     if options.json:
         options.json.write_text(json.dumps(results))
 

@@ -98,7 +98,7 @@ def test_a_job_enqueued_by_name_is_the_one_that_the_code_would_enqueue(apps: tup
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ({"address": ADDRESS}, "to: Field required"),
+        ({"address": ADDRESS}, "to: required, but missing; give it a value"),
         ({"to": "ada", "address": ADDRESS, "colour": "red"}, "colour: there is no such argument; there are to, addr"),
         ({"to": 7, "address": ADDRESS}, "to: expected string"),
         ({"to": "ada", "address": {"number": 1}}, "address.street: is missing"),

@@ -99,3 +99,13 @@ def test_a_long_curve_crosses_columns_between_their_boxes(
             assert column
             assert not any(top <= int(height) <= bottom for top, bottom in column)
             assert 0 <= int(height) <= layout.height
+
+
+def test_urgent_nodes_of_a_folded_layer_have_boxes_of_their_own() -> None:
+    nodes = ["start", *(f"load-{number}" for number in range(50)), "end"]
+    needs = {f"load-{number}": ["start"] for number in range(50)} | {"end": nodes[1:-1]}
+    layout = lay_out(nodes, needs, wide=40, apart=["load-7", "start"])
+    assert sorted(len(box.ids) for box in layout.boxes) == [1, 1, 1, 49]
+    assert ("load-7",) in [box.ids for box in layout.boxes]
+    assert len(layout.curves) == 4
+    assert len(lay_out(nodes, needs, wide=50).boxes) == 52

@@ -63,7 +63,7 @@ def test_check_lists_unknown_tasks_and_arguments_that_do_not_fit(shop: Shop) -> 
     assert (found["looked"], found["more"]) == (5, False)
     assert [(each["task"], each["count"], each["problem"]) for each in found["unreadable"]] == [
         ("send", 2, "size: Input should be a valid integer"),
-        ("look", 1, "what: Field required"),
+        ("look", 1, "what: required, but missing; give it a value"),
         ("resize", 1, "unknown task"),
     ]
     assert found["unreadable"][2]["examples"] == [first]

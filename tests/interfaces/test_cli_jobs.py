@@ -79,7 +79,7 @@ def test_words_override_arguments_given_as_json(shop: Shop) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("send",), "to: Field required"),
+        (("send",), "to: required, but missing; give it a value"),
         (("send", "to=x", "size=big"), "size: Input should be a valid integer"),
         (("send", "to=x", "nope=1"), "nope"),
         (("sned", "to=x"), "did you mean send?"),

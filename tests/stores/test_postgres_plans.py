@@ -396,3 +396,20 @@ def test_chosen_rows_are_deleted_by_tuple_id(
     accesses: dict[tuple[str, str], Access], title: str, when: str
 ) -> None:
     assert accesses[when, title].by_tid & {"ready", "scheduled"}
+
+
+def test_a_search_is_planned_with_its_values(fresh_postgres_url: str) -> None:
+    """One plan for all tasks would read the whole history for a task that has few jobs."""
+    driven = Driven(fresh_postgres_url)
+    for tasks in ({"rare"}, {"frequent"}):
+        driven.store.jobs(JobFilter("*", tasks=frozenset(tasks)))
+        driven.store.count(JobFilter("*", tasks=frozenset(tasks)))
+    driven.store.jobs(JobFilter("*"))
+    with driven.driver._pool.connection() as connection:
+        rows = connection.execute(
+            "select statement like '%task = $%', generic_plans, custom_plans from pg_prepared_statements"
+            " where statement like '%from tidemill.jobs%'",
+            prepare=False,
+        ).fetchall()
+    driven.store.close()
+    assert sorted(rows) == [(False, 1, 0), (True, 0, 2), (True, 0, 2)]

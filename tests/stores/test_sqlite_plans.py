@@ -174,6 +174,14 @@ def test_a_page_is_merged_from_the_tables_in_id_order(writer: sqlite3.Connection
     assert not any("TEMP B-TREE" in step for step in steps)
 
 
+def test_the_jobs_of_a_queue_are_not_sorted_unless_they_are_rare(writer: sqlite3.Connection) -> None:
+    steps = plan(writer, "jobs", "newest", "queues", "task")
+    assert "MERGE (UNION ALL)" in steps
+    assert not any("TEMP B-TREE FOR ORDER BY" in step for step in steps)
+    rare = plan(writer, "jobs", "newest", "queues", "task", "rare")
+    assert any("tidemill_ready_claim" in step for step in rare)
+
+
 @pytest.mark.parametrize(
     "present",
     [

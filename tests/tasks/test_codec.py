@@ -166,13 +166,13 @@ def test_every_wrong_field_is_listed() -> None:
     error = refusal(backup, 1)
     assert (
         error.message
-        == "task backup: destination: Input should be a valid string (got int 1); size: Field required"
+        == "task backup: destination: Input should be a valid string (got int 1); size: required, but missing; give it a value"
     )
     assert error.details == {
         "task": "backup",
         "errors": [
             {"field": "destination", "message": "Input should be a valid string (got int 1)"},
-            {"field": "size", "message": "Field required"},
+            {"field": "size", "message": "required, but missing; give it a value"},
         ],
     }
 
@@ -350,7 +350,7 @@ def test_subclasses_follow_the_strict_rules_of_pydantic() -> None:
     [
         (
             '{"destination":1}',
-            "destination: Input should be a valid string (got int 1); size: Field required",
+            "destination: Input should be a valid string (got int 1); size: required, but missing; give it a value",
         ),
         ('{"destination":"a","size":1,"gone":2}', "gone: there is no such argument"),
         ("{", "arguments: Invalid JSON: "),

@@ -47,14 +47,14 @@ _JUDGED = frozenset({"status", "state", "alive", "liveness", "severity", "outcom
 def span(duration: timedelta | None) -> str:
     """Format a duration in at most two units.
 
-    >>> span(timedelta(hours=26, minutes=5, seconds=1))
-    '1d 2h'
+    >>> span(timedelta(hours=26, minutes=5, seconds=1)), span(timedelta(seconds=0.9996)), span(timedelta(seconds=0.25))
+    ('1d 2h', '1s', '250ms')
     """
     if duration is None:
         return "-"
     seconds = abs(duration.total_seconds())
-    if seconds < 1:
-        return f"{seconds * 1000:.0f}ms"
+    if (milliseconds := round(seconds * 1000)) < 1000:
+        return f"{milliseconds}ms"
     if seconds < 10:
         return f"{seconds:.1f}".removesuffix(".0") + "s"
     whole = int(seconds)

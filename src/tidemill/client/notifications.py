@@ -19,7 +19,7 @@ from tidemill.domain.alert_history import StoredAlert
 from tidemill.domain.bounds import check_text
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
 from tidemill.domain.job import JobRow
-from tidemill.domain.notifications import TASK, Notification
+from tidemill.domain.notifications import QUEUE, TASK, Notification
 from tidemill.domain.states import JobState
 from tidemill.errors import AlertNotFound, BadFilter, BadSettings, PermanentError, Retry, UsageError
 from tidemill.ids import new_id
@@ -80,7 +80,10 @@ class Notifications(StoreApi):
     ) -> Sequence[SentNotification]:
         """Return notifications, the newest first."""
         states = frozenset() if status is None else frozenset({_state(status)})
-        where = JobFilter(ALL_TENANTS, tasks=frozenset({TASK}), states=states)
+        # The index of waiting jobs begins with the queue: without it, the search would read the whole backlog.
+        where = JobFilter(
+            ALL_TENANTS, tasks=frozenset({TASK}), queues=frozenset({QUEUE}), states=states, rare=True
+        )
         wanted = min(limit, 1000)
         found: list[SentNotification] = []
         after: str | None = None

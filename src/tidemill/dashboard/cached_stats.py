@@ -1,7 +1,7 @@
 """Cache for slow figures, refreshed in the background.
 
-Results of fast queries are not cached. Slow results are served from the cache for at most ``KEPT`` seconds while a
-newer one is computed in the background, so only the first request waits. Each query runs at most a tenth of the time:
+Results of fast queries are not cached. Slow results are served from the cache for at most ``KEPT`` seconds, and for at
+most ``TIMES`` as long as the query took, while a newer one is computed in the background, so only the first request waits. Each query runs at most a tenth of the time:
 the busier the store, the less often it is queried. A refresh request of the script gets only a new result, or 204 and
 retries later. An action in this process invalidates all cached results, so that the next page shows its effect.
 """
@@ -20,11 +20,14 @@ from tidemill.web.threads import Threads
 
 R = TypeVar("R")
 
-QUICK = 0.15
+QUICK = 0.04
 """Seconds; faster results are not cached."""
 
 KEPT = 15.0
 """Maximum age of a cached result, in seconds."""
+
+TIMES = 100.0
+"""Maximum age of a cached result, as a multiple of the time that its query took."""
 
 REST = 9.0
 """Pause between two computations, as a multiple of the time that the last one took."""
@@ -90,9 +93,10 @@ class CachedStats:
 
     def _good(self, key: Key) -> _Figure | None:
         cached = self._values.get(key)
-        if cached is None or cached.acts != self._acts or self._clock.monotonic() - cached.begun >= KEPT:
+        if cached is None or cached.acts != self._acts:
             return None
-        return cached
+        is_old = self._clock.monotonic() - cached.begun >= min(KEPT, cached.took * TIMES)
+        return None if is_old else cached
 
     def _rested(self, key: Key, cached: _Figure) -> bool:
         """Whether the next computation may start: the pause is over and none is in progress for this key."""

@@ -6,19 +6,16 @@ import json
 from collections import Counter
 from datetime import timedelta
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from starlette.responses import Response
 
 from tidemill.client.flows.api import Flows
 from tidemill.client.flows.batches import Batches, BatchRun
-from tidemill.client.flows.graph import FlowGraph, GraphNode, label_of
 from tidemill.client.flows.run import FlowNode, FlowRun
-from tidemill.dashboard.formats import span
+from tidemill.dashboard.flow_picture import BAD, picture_of
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
-from tidemill.domain.flow_layout import HEIGHT, WIDTH, Box
 from tidemill.domain.flow_timeline import TimelineRow, has_paused
 from tidemill.domain.graph import FlowState, GroupCounts
 from tidemill.errors import TidemillError
@@ -34,12 +31,11 @@ NARROWEST = 0.4
 """Smallest width of a bar of the timeline, in percent."""
 SCREEN = 20
 """Nodes of a table that fits a screen, where the order of the flow tells more than that of urgency."""
-_BAD = ("failed", "dead_lettered", "timed_out")
 _ORDER = (
-    "completed", *_BAD, "cancelled", "skipped", "review_needed", "running", "claimed", "scheduled", "pending", "waiting",
+    "completed", *BAD, "cancelled", "skipped", "review_needed", "running", "claimed", "scheduled", "pending", "waiting",
 )  # fmt: skip
 """Statuses in the order of the bar of outcomes: ended ones first."""
-_URGENT = {status: rank for rank, status in enumerate((*_BAD, "review_needed", "running", "claimed"))}
+_URGENT = {status: rank for rank, status in enumerate((*BAD, "review_needed", "running", "claimed"))}
 
 
 class FlowLine(NamedTuple):
@@ -58,27 +54,6 @@ class BatchLine(NamedTuple):
     counts: GroupCounts
     fraction: float
     parts: list[tuple[str, int]]  #: jobs that ended and that failed
-
-
-class Drawn(NamedTuple):
-    """A box of the picture with its texts."""
-
-    box: Box[UUID]
-    state: str
-    title: str
-    words: str
-    href: str | None
-    fraction: float | None  #: of a map or folded box: how much has ended
-    is_critical: bool
-
-
-class Stroke(NamedTuple):
-    """A connection of the picture."""
-
-    path: str
-    condition: str
-    is_broken: bool
-    is_critical: bool
 
 
 class TimelineBar(NamedTuple):
@@ -178,7 +153,6 @@ def _look(request: PageRequest) -> dict[str, Any]:
     path = graph.critical_path()
     names = {node.id: node for node in graph.nodes}
     longest = max((names[id] for id in path.ids), key=lambda node: node.seconds or 0, default=None)
-    boxes, strokes, size = _picture(request, graph, set(path.ids))
     by_status = Counter(node.status for node in nodes)
     chosen = request.query.get("status")
     listed = _listed(nodes, chosen if chosen in by_status else None)
@@ -187,11 +161,7 @@ def _look(request: PageRequest) -> dict[str, Any]:
         "graph": graph,
         "counts": counts,
         "fraction": _fraction(counts),
-        "boxes": boxes,
-        "strokes": strokes,
-        "size": size,
-        "box_width": WIDTH,
-        "box_height": HEIGHT,
+        "picture": picture_of(request, graph, set(path.ids)),
         "path": path,
         "path_names": [names[id].name for id in path.ids],
         "longest": longest,
@@ -199,14 +169,14 @@ def _look(request: PageRequest) -> dict[str, Any]:
         "begun": sum(node.job.row.started_at is not None or has_paused(node.job.row) for node in nodes),
         "nodes": listed[:ROWS],
         "more": max(len(listed) - ROWS, 0),
-        "bad": _BAD,
+        "bad": BAD,
         "total": len(nodes),
         "chosen": chosen if chosen in by_status else None,
         "by_status": [(status, by_status[status]) for status in _ORDER if by_status[status]],
-        "skippable": sorted({node.name for node in nodes if node.status in (*_BAD, "waiting", "pending")})[
+        "skippable": sorted({node.name for node in nodes if node.status in (*BAD, "waiting", "pending")})[
             :100
         ],
-        "has_failed": any(node.status in _BAD for node in nodes),
+        "has_failed": any(node.status in BAD for node in nodes),
         "archived": run.is_archived,
     }
 
@@ -218,44 +188,6 @@ def _listed(nodes: list[FlowNode], status: str | None) -> list[FlowNode]:
     if len(nodes) <= SCREEN:
         return nodes
     return sorted(nodes, key=lambda node: _URGENT.get(node.status, len(_URGENT)))
-
-
-def _picture(
-    request: PageRequest, graph: FlowGraph, critical: set[UUID]
-) -> tuple[list[Drawn], list[Stroke], tuple[int, int]]:
-    layout = graph.layout()
-    nodes = {node.id: node for node in graph.nodes}
-    drawn = [_drawn(request, box, [nodes[id] for id in box.ids], critical) for box in layout.boxes]
-    of_box = {id: box.ids[0] for box in layout.boxes for id in box.ids}
-    edges = {(of_box[edge.start], of_box[edge.end]): edge for edge in graph.edges}
-    strokes = []
-    for curve in layout.curves:
-        edge = edges[curve.start, curve.end]
-        is_critical = edge.start in critical and edge.end in critical
-        strokes.append(Stroke(curve.path, edge.condition, edge.broken, is_critical))
-    return drawn, strokes, (layout.width, layout.height)
-
-
-def _drawn(request: PageRequest, box: Box[UUID], nodes: list[GraphNode], critical: set[UUID]) -> Drawn:
-    is_critical = any(node.id in critical for node in nodes)
-    if len(nodes) > 1:
-        total, ended = sum(node.total for node in nodes), sum(node.ended for node in nodes)
-        states = [node.status for node in nodes]
-        state = next(
-            (state for state in (*_BAD, "running", "pending", "waiting") if state in states), states[0]
-        )
-        words = f"{ended:,} of {total:,} ended"
-        return Drawn(box, state, f"{len(nodes):,} nodes", words, None, ended / max(total, 1), is_critical)
-    (node,) = nodes
-    took = "" if node.seconds is None else f", {span(node.seconds)}"
-    again = f", attempt {node.attempt}" if node.attempt > 1 else ""
-    if node.is_map:
-        words = label_of(node).partition(": ")[2] + took
-        return Drawn(box, node.status, node.name, words, None, node.ended / max(node.total, 1), is_critical)
-    href = request.url(f"/jobs/{node.id}")
-    return Drawn(
-        box, node.status, node.name, f"{node.status.replace('_', ' ')}{again}{took}", href, None, is_critical
-    )
 
 
 def _timeline(request: PageRequest, rows: list[TimelineRow]) -> dict[str, Any]:

@@ -56,8 +56,8 @@ def span(value: timedelta | float | None) -> str:
 
     >>> span(timedelta(milliseconds=12)), span(timedelta(seconds=75)), span(timedelta(hours=26)), span(None)
     ('12 ms', '1 min 15 s', '1 d 2 h', '–')
-    >>> span(timedelta(microseconds=300))
-    '<1 ms'
+    >>> span(timedelta(microseconds=300)), span(0.9994), span(0.9996), span(9.96), span(59.6)
+    ('<1 ms', '999 ms', '1 s', '10 s', '1 min')
     """
     if value is None:
         return NONE
@@ -66,8 +66,8 @@ def span(value: timedelta | float | None) -> str:
         return f"−{span(-seconds)}"
     if 0 < seconds < 0.0005:
         return "<1 ms"
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
+    if (milliseconds := round(seconds * 1000)) < 1000:
+        return f"{milliseconds} ms"
     if seconds < 10:
         return f"{seconds:.1f} s".replace(".0 s", " s")
     whole = round(seconds)

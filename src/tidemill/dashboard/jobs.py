@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -37,7 +38,10 @@ PATIENCE = 0.05
 """Seconds after which a text search starts no further query."""
 
 COUNTED = 1_000
-"""With conditions, the jobs of a tab are counted up to this number."""
+"""With conditions, the jobs of a tab are counted up to this number, and without them while all are being counted."""
+
+COUNT_PATIENCE = 0.1
+"""Seconds that a page waits for its counts."""
 
 
 @pages.get("/jobs", role=Role.VIEWER)
@@ -61,6 +65,7 @@ async def jobs(request: PageRequest) -> Response:
     if JobState.REVIEW_NEEDED in states and not request.identity.grants:
         # People who look for reviews also find the questions of suspended jobs.
         asked = await request.read(request.app.signals.questions, tenant=request.tenant, limit=QUESTIONS)
+    counts, counted = ({}, None) if filter_input.wrong else await _counts(request, filter_input)
     return request.render(
         "jobs.html",
         422 if filter_input.wrong else 200,
@@ -71,8 +76,8 @@ async def jobs(request: PageRequest) -> Response:
         following=following,
         questions=asked,
         tabs=list(TABS),
-        counts={} if filter_input.wrong else await _counts(request, filter_input),
-        counted=COUNTED if set(filter_input.query) - {"status"} else None,
+        counts=counts,
+        counted=counted,
         facets=FACETS,
         columns=jobs_view.columns(request),
         all_columns=jobs_view.COLUMNS,
@@ -112,26 +117,37 @@ def _with_box(request: PageRequest, filter_input: FilterInput, box: BoxInput) ->
     return request.url("/jobs", **{"sort": order, "tiers": tiers, **query})
 
 
-async def _counts(request: PageRequest, filter_input: FilterInput) -> dict[str, int]:
-    """Count the jobs of each tab; not for conditions that cannot be counted."""
+async def _counts(request: PageRequest, filter_input: FilterInput) -> tuple[dict[str, int], int | None]:
+    """Count the jobs of each tab, up to a number or all; not for conditions that cannot be counted.
+
+    A page that is loaded does not wait for slow counts: they are in the next refresh.
+    """
     if filter_input.scans or request.identity.grants:
-        return {}
+        return {}, None
     where = {name: value for name, value in filter_input.where.items() if name != "status"}
     # An age in the filter is a new instant in each request, but the same condition.
     asked = {name: values for name, values in filter_input.query.items() if name != "status"}
     about = ("tabs", request.tenant, repr(sorted(asked.items())))
-    return await request.cached(about, _count, request, where)
+    counting = request.cached(about, _count_some if where else _count_all, request, where)
+    if request.is_live:
+        return await counting, COUNTED if where else None
+    try:
+        async with asyncio.timeout(COUNT_PATIENCE):
+            return await counting, COUNTED if where else None
+    except TimeoutError:
+        return ({} if where else await request.read(_count_some, request, where)), COUNTED
 
 
-def _count(request: PageRequest, where: dict[str, Any]) -> dict[str, int]:
-    tenant = request.tenant
-    if not where:
-        standing = {row.status.value: row.jobs for row in request.app.stats.by_status(tenant=tenant)}
-        by_tab = {name: sum(standing.get(state, 0) for state in own) for name, own in TABS.items()}
-        return by_tab | {"all": sum(standing.values())}
+def _count_all(request: PageRequest, _: dict[str, Any]) -> dict[str, int]:
+    standing = {row.status.value: row.jobs for row in request.app.stats.by_status(tenant=request.tenant)}
+    by_tab = {name: sum(standing.get(state, 0) for state in own) for name, own in TABS.items()}
+    return by_tab | {"all": sum(standing.values())}
+
+
+def _count_some(request: PageRequest, where: dict[str, Any]) -> dict[str, int]:
     counts = request.app.jobs.counts
     by_tab = {
-        name: sum(counts(most=COUNTED + 1, tenant=tenant, **where, status=list(own)).values())
+        name: sum(counts(most=COUNTED + 1, tenant=request.tenant, **where, status=list(own)).values())
         for name, own in TABS.items()
         if own
     }

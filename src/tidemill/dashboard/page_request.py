@@ -61,6 +61,15 @@ class PageRequest(WebRequest):
         return not self.service.settings.read_only and self.identity.role.allows(Role(role))
 
     @property
+    def refusal(self) -> str | None:
+        """Why the user cannot change jobs; None for those who can."""
+        if self.may(Role.OPERATOR):
+            return None
+        if self.service.settings.read_only:
+            return "This server is read-only; nothing can be changed here."
+        return f"The role {self.identity.role.value} only reads; changing jobs needs the role operator."
+
+    @property
     def is_live(self) -> bool:
         """Whether this is a refresh request of the script."""
         return LIVE in self.headers
@@ -191,6 +200,7 @@ class PageRequest(WebRequest):
             "url": self.url,
             "here": self.here,
             "may": self.may,
+            "refusal_to_change": self.refusal,
             "now": self.now(),
             "csrf": "" if self.is_live else self.csrf,
             "theme": self.site.sessions.theme(self.http),

@@ -69,7 +69,7 @@ async def resume(request: PageRequest) -> Response:
 async def ask_to_pause_all(request: PageRequest) -> Response:
     """Ask for confirmation before everything is paused."""
     refuse_to_look(request)
-    impact = await request.read(_impact, request)
+    impact = await request.cached(("unfinished",), _impact, request)
     return request.render("pause_all.html", **impact)
 
 

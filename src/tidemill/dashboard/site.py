@@ -242,6 +242,7 @@ def create_site(
 
         site.sso = SingleSignOn(site.service, provider_of(app, settings.oidc), site.sessions.secret)
     api.state.dashboard = site
+    site.service.at_start.append(site.views.load_all)
     api.routes.append(Route(prefix + "/static/{name}", Files(), name="static"))
     for path, pages in by_path(all_pages()).items():
         api.routes.append(Route(prefix + path, PageEndpoint(site, pages), name=f"page {path}"))

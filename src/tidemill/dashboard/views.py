@@ -9,6 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tidemill.dashboard import formats
+from tidemill.dashboard.compiled_templates import CompiledTemplates
 from tidemill.dashboard.files import files
 from tidemill.dashboard.job_filter import FAILED
 from tidemill.domain.states import ENDED, JobState
@@ -28,6 +29,9 @@ class Views:
             trim_blocks=True,
             lstrip_blocks=True,
             auto_reload=False,
+            bytecode_cache=CompiledTemplates(),
+            # All templates stay in memory.
+            cache_size=-1,
         )
         self._environment.filters.update(formats.FILTERS)
         self._environment.globals.update(
@@ -36,6 +40,11 @@ class Views:
             failed_states=FAILED,
             version_of=lambda name: files()[name].version,
         )
+
+    def load_all(self) -> None:
+        """Load all templates, so that no page waits for the compilation of its template."""
+        for name in self._environment.list_templates(extensions=["html"]):
+            self._environment.get_template(name)
 
     def render(self, template: str, request: PageRequest, values: Mapping[str, Any]) -> str:
         """Render a template."""

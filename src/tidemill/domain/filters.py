@@ -90,6 +90,7 @@ class JobFilter:
     took_over: timedelta | None = None  #: the last execution ended and took longer
     look: int = LOOK  #: how many jobs one page scans for the conditions of ``scans``
     tiers: frozenset[str] = frozenset()  #: of archived jobs; live jobs have none
+    rare: bool = False  #: few jobs wait in these queues, so that an index finds them best; changes no result
     id_suffix: str | None = None  #: last hexadecimal digits of the id, without dashes
 
     def __post_init__(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -11,6 +11,9 @@ Id = TypeVar("Id", bound=Hashable)
 
 MOST_BOXES = 300
 """Boxes of a picture; the layers of a larger flow are folded."""
+
+WIDE = 40
+"""Boxes of one layer of a folded picture."""
 
 WIDTH, HEIGHT = 190, 58
 GAP_X, GAP_Y = 60, 22
@@ -89,14 +92,24 @@ def _sorted_by_needs(nodes: Sequence[Id], needs: Mapping[Id, Iterable[Id]]) -> l
     return order + [node for node in nodes if node not in placed]
 
 
-def lay_out(nodes: Sequence[Id], needs: Mapping[Id, Iterable[Id]], *, most: int = MOST_BOXES) -> Layout[Id]:
-    """Place the nodes in columns from left to right, with few crossings. Needs outside of ``nodes`` are ignored."""
+def lay_out(
+    nodes: Sequence[Id],
+    needs: Mapping[Id, Iterable[Id]],
+    *,
+    most: int = MOST_BOXES,
+    wide: int | None = None,
+    apart: Collection[Id] = (),
+) -> Layout[Id]:
+    """Place the nodes in columns from left to right, with few crossings. Needs outside of ``nodes`` are ignored.
+
+    A column of more than ``wide`` nodes becomes one box. The nodes in ``apart`` keep boxes of their own in it.
+    """
     layers = layers_of(nodes, needs)
     columns: dict[int, list[Id]] = defaultdict(list)
     for node in nodes:
         columns[layers[node]].append(node)
     # Folded first, so that only what is drawn is sorted.
-    groups = _folded(columns, most, len(nodes))
+    groups = _folded(columns, most, len(nodes) if wide is None else wide, frozenset(apart))
     first = {id: ids[0] for column in groups.values() for ids in column for id in ids}
     pairs = dict.fromkeys(
         (first[need], first[node]) for node in nodes for need in needs.get(node, ()) if need in first
@@ -136,16 +149,22 @@ def _order_columns(groups: dict[int, list[tuple[Id, ...]]], pairs: Iterable[tupl
             place.update({ids[0]: index for index, ids in enumerate(groups[number])})
 
 
-def _folded(columns: Mapping[int, list[Id]], most: int, count: int) -> dict[int, list[tuple[Id, ...]]]:
-    """The boxes of each column. In a flow with too many nodes the longest columns become one box each."""
+def _folded(
+    columns: Mapping[int, list[Id]], most: int, wide: int, apart: Collection[Id]
+) -> dict[int, list[tuple[Id, ...]]]:
+    """The boxes of each column. Wide columns become one box each, and in a flow with too many nodes the longest ones."""
     groups: dict[int, list[tuple[Id, ...]]] = {
         number: [(node,) for node in column] for number, column in columns.items()
     }
+    count = sum(map(len, groups.values()))
     for number in sorted(columns, key=lambda number: -len(columns[number])):
-        if count <= most or len(columns[number]) == 1:
+        column = columns[number]
+        if (count <= most and len(column) <= wide) or len(column) == 1:
             break
-        groups[number] = [tuple(columns[number])]
-        count -= len(columns[number]) - 1
+        alone = [node for node in column if node in apart]
+        rest = tuple(node for node in column if node not in apart)
+        groups[number] = [(node,) for node in alone] + ([rest] if rest else [])
+        count += len(groups[number]) - len(column)
     if count <= most:
         return groups
     # A long chain: neighbouring layers share a box.

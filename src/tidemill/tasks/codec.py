@@ -69,7 +69,7 @@ _OPEN_KEYS = ("title", "description", "default", "writeOnly", "format")
 """Parts of a schema that say nothing about a value."""
 
 SURELY_READ = 4_000  # bytes; readers refuse integers of more than 4,300 digits
-_MISSING = "Field required"
+_MISSING = "required, but missing; give it a value"
 
 
 class Encoded(NamedTuple):
@@ -530,7 +530,9 @@ def _faults(error: Exception, name: str = "", value: Any = None) -> list[Fault]:
         message = clip(problem["msg"], _MESSAGE_LENGTH)
         if problem["type"] == "extra_forbidden" and len(path) == 1:
             message = "there is no such argument"
-        elif problem["type"] != "missing":
+        elif problem["type"] == "missing":
+            message = _MISSING
+        else:
             message += f" {got(value if name and len(path) <= 1 else problem['input'])}"
         faults.append(Fault(".".join(path) or name or "arguments", message))
     return faults

@@ -49,6 +49,7 @@ def create_web_app(app: App, *, prefix: str, auth: Auth | None, settings: ApiSet
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        service.start()
         yield
         service.stop()
 

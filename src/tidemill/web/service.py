@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Callable
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ class Service:
         self.stopping = Shutdown()
         self.streams_of: Counter[Identity] = Counter()
         self.openapi: dict[str, Any] = {}
+        self.at_start: list[Callable[[], object]] = []  #: calls before the server accepts the first request
         self._use(app)
         self.guard = Guard(settings, auth, app.clock, self.client.tenant, app.environment)
         self._root = self
@@ -102,6 +104,11 @@ class Service:
         if self.guard.is_noted(address, "sign-in"):
             with contextlib.suppress(StoreError):
                 await self.threads.run(self.app.access.note_sign_in_refused, address, reason)
+
+    def start(self) -> None:
+        """Prepare for the first request. An application that mounts this one may not announce its start."""
+        for act in self.at_start:
+            act()
 
     def stop(self) -> None:
         """End every stream, so that the server can shut down gracefully. Safe to call from a signal handler."""

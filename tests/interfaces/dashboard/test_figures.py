@@ -12,7 +12,7 @@ from tests.interfaces.dashboard.kit import House
 from tests.interfaces.rest.kit import declare
 
 from tidemill import App, ManualClock
-from tidemill.dashboard.cached_stats import KEPT, QUICK, REST, CachedStats, StatsPending
+from tidemill.dashboard.cached_stats import KEPT, QUICK, REST, TIMES, CachedStats, StatsPending
 from tidemill.dashboard.page_request import LIVE
 from tidemill.web.problems import Problem
 from tidemill.web.threads import Threads
@@ -90,6 +90,13 @@ def test_an_outdated_figure_is_refreshed_in_the_background(harness: StatsHarness
 def test_a_figure_beyond_its_maximum_age_is_not_shown(harness: StatsHarness) -> None:
     assert harness.look() == 1
     harness.later(KEPT)
+    assert harness.look() == 2
+
+
+def test_a_figure_of_a_moderate_query_is_kept_for_a_shorter_time(harness: StatsHarness) -> None:
+    harness.takes = 2 * QUICK
+    assert [harness.look(), harness.look()] == [1, 1]
+    harness.later(2 * QUICK * TIMES)
     assert harness.look() == 2
 
 

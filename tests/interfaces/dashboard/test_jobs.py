@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import threading
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -437,3 +438,23 @@ def test_a_bulk_action_on_a_list_with_archived_jobs_names_the_live_jobs_it_appli
     assert "Archived jobs on the list are not affected" in asked
     assert 'href="/jobs?task=send&amp;tiers=tables"' in asked
     assert "Archived jobs" not in person.open("/jobs/bulk?act=cancel&task=send")
+
+
+def test_a_page_does_not_wait_for_the_counts_of_its_tabs(
+    shop: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(shop.app, number=3)
+    may_count = threading.Event()
+    count_all = jobs_page._count_all
+
+    def count_slowly(*values: Any) -> dict[str, int]:
+        assert may_count.wait(60)
+        return count_all(*values)
+
+    monkeypatch.setattr(jobs_page, "_count_all", count_slowly)
+    monkeypatch.setattr(jobs_page, "COUNTED", 2)
+    person = shop.person("viewer", "acme")
+    page = person.open("/jobs")
+    assert len(shown(page)) == 3
+    assert 'class="count"' in page
+    may_count.set()

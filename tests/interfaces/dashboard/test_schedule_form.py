@@ -110,7 +110,7 @@ def test_a_wrong_argument_is_reported_next_to_its_field(shop: House) -> None:
     }
     answer = person.ask("POST", "/schedules/new", data={**data, "kind": "cron"})
     assert answer.status_code == 422
-    assert 'id="wrong-arg.to">Field required' in answer.text
+    assert 'id="wrong-arg.to">required, but missing; give it a value' in answer.text
 
 
 def test_arguments_that_fields_cannot_hold_are_shown_as_json(shop: House) -> None:

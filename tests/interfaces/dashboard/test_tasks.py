@@ -137,7 +137,7 @@ def test_an_error_is_shown_next_to_its_field_and_the_input_is_kept(shop: House) 
     assert 'value="many"' in page
     assert 'value="kept"' in page
     page = enqueue(person, "send", {"arg.size": "7"}, 422)
-    assert beside(page, "arg.to") == "Field required"
+    assert beside(page, "arg.to") == "required, but missing; give it a value"
     assert 'value="7"' in page
     page = enqueue(person, "send", {"args_json": '{"to": 1, "wrong": 2}'}, 422)
     assert "there is no such argument" in page

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from tidemill.archive.flow_reads import FlowReads
 from tidemill.archive.flows import groups_of
-from tidemill.domain.flow_layout import Box, CriticalPath, Curve, Layout, critical_path, lay_out
+from tidemill.domain.flow_layout import WIDE, Box, CriticalPath, Curve, Layout, critical_path, lay_out
 from tidemill.domain.flow_states import node_label
 from tidemill.domain.flow_timeline import TimelineRow, has_paused, last_starts, timeline_of
 from tidemill.domain.graph import Edge, EdgeCondition, FlowRow, meets, outcome_of
@@ -26,6 +26,10 @@ _MARKS = {
     "skipped": "∅", "cancelled": "∅",
 }  # fmt: skip
 _ORDER = ("failed", "dead_lettered", "timed_out", "running", "claimed", "scheduled", "pending", "waiting")
+
+_URGENT = ("failed", "dead_lettered", "timed_out", "review_needed", "running", "claimed")
+_MOST_APART = 12
+"""Urgent nodes with boxes of their own in a folded picture."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +87,16 @@ class FlowGraph:
         path = critical_path(range(len(self.nodes)), self._numbered_needs, seconds)
         return CriticalPath([self.nodes[number].id for number in path.ids], path.seconds)
 
-    def layout(self) -> Layout[UUID]:
-        """Positions for a picture."""
-        made = lay_out(range(len(self.nodes)), self._numbered_needs)
+    def layout(self, *, folded: bool = False) -> Layout[UUID]:
+        """Positions for a picture. If it is folded, a wide layer is one box, and some of its urgent nodes have their own."""
+        urgent = [number for number, node in enumerate(self.nodes) if node.status in _URGENT]
+        urgent.sort(key=lambda number: _URGENT.index(self.nodes[number].status))
+        made = lay_out(
+            range(len(self.nodes)),
+            self._numbered_needs,
+            wide=WIDE if folded else None,
+            apart=urgent[:_MOST_APART],
+        )
         ids = [node.id for node in self.nodes]
         boxes = [Box(tuple(ids[number] for number in box.ids), *box[1:]) for box in made.boxes]
         curves = [Curve(ids[curve.start], ids[curve.end], curve.path) for curve in made.curves]

@@ -231,8 +231,21 @@ document.addEventListener("keydown", (event) => {
     const act = `[data-key="${event.key}"]`;
     const button = (row && $(act, row)) ?? $(`#panel ${act}`) ?? $(`.acts ${act}`);
     if (button) { event.preventDefault(); button.click(); }
+    else if (row || document.body.dataset.page === "job") refuse(document.body.dataset.refusal);
   }
 });
+
+// Tells readers why a key that changes jobs does nothing for them.
+function refuse(words) {
+  $(".toast.refused")?.remove();
+  if (!words) return;
+  const box = document.createElement("div");
+  box.className = "said toast bad refused";
+  box.setAttribute("role", "alert");
+  box.textContent = words;
+  $("#main").prepend(box);
+  setTimeout(() => box.remove(), 8000);
+}
 
 // The chart: a read-out under the pointer; a click or a drag opens the jobs of that time --------------------------------
 

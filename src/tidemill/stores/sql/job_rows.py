@@ -315,12 +315,12 @@ def filter_takes(where: JobFilter) -> dict[str, Any]:
 
 
 def filter_flags(where: JobFilter) -> list[str]:
-    """Flags for parts of the view that a filter's states exclude, because plans are made without the values."""
+    """Flags for parts of the view that a filter excludes, because plans are made without the values."""
+    rare = ["rare"] if where.queues and where.rare else []
     if not where.states:
-        return []
-    return [
-        flag for flag, states in (("unended", ENDED), ("unheld", HELD)) if where.states.isdisjoint(states)
-    ]
+        return rare
+    parts = (("unended", ENDED), ("unheld", HELD), ("incomplete", {JobState.COMPLETED}))
+    return rare + [flag for flag, states in parts if where.states.isdisjoint(states)]
 
 
 def text_takes(where: JobFilter) -> dict[str, Any]:

@@ -153,7 +153,12 @@ class ArchivedFlowLaws:
         assert store.stalled_flows(tenant=ALL_TENANTS, before=at(9)) == []
         finish_all(store, [claim], now=at(10))
         assert store.stalled_flows(tenant=ALL_TENANTS, before=at(9)) == []
-        assert [flow.id for flow in store.stalled_flows(tenant=ALL_TENANTS, before=at(11))] == [ids["flow"]]
+
+    def test_a_flow_without_progress_is_found_among_many(self, store: Store) -> None:
+        many = sorted(start(store, ["a"], {})["flow"] for _ in range(60))
+        assert store.stalled_flows(tenant="default", before=at(0)) == []
+        assert [flow.id for flow in store.stalled_flows(tenant="default", before=at(9))] == many
+        assert [flow.id for flow in store.stalled_flows(tenant="default", before=at(9), limit=2)] == many[:2]
 
     def test_a_job_whose_need_runs_again_is_no_longer_unreachable(self, store: Store) -> None:
         ids = start(store, ["a", "b"], {"b": {"a": C.SUCCESS}})

@@ -30,7 +30,7 @@ from tidemill.stores.sql.postgres.pool import Pool
 from tidemill.stores.sql.postgres.prepared_connection import Connection
 from tidemill.stores.sql.postgres.server import read_server
 from tidemill.stores.sql.postgres.settings import PostgresSettings
-from tidemill.stores.sql.postgres.statements import Statement, Statements
+from tidemill.stores.sql.postgres.statements import PLAN_BY_VALUE, Statement, Statements
 from tidemill.stores.sql.postgres.wakeups import DeafListener, PostgresListener, payloads
 from tidemill.stores.wait_function import wait_function
 
@@ -106,7 +106,10 @@ class PostgresDriver:
             connection = pool.take()
         try:
             if not self._pooled:
+                if statement.by_value:
+                    return connection.run_together([(PLAN_BY_VALUE, ()), (statement, parameters)])[-1]
                 return self._execute(connection, statement, parameters)
+            # Behind a pooler, statements are not prepared, and therefore planned with their values.
             with connection.transaction():
                 self._limit(connection)
                 return self._execute(connection, statement, parameters)

@@ -14,6 +14,11 @@ from tidemill.stores.sql.driver import Items, Takes
 from tidemill.stores.sql.named_queries import NamedQuery, load, parameters, refuse_undeclared, substitute
 from tidemill.stores.sql.postgres.values import ARRAYS, Pack, column, given, pack, single
 
+_SEARCHES = frozenset({"jobs", "looked", "count"})
+_SKEWED = frozenset({"task", "tasks", "queues", "states", "error_group"})
+"""Conditions of a search that one value fulfils often and another one rarely. One plan for both reads a million jobs for
+a task that has ten."""
+
 _INTEGERS = {"int2": Int2, "int4": Int4, "int8": Int8}
 
 
@@ -33,6 +38,7 @@ class Statement:
     columns: tuple[tuple[str, Pack], ...]
     answers: tuple[int, ...]  #: the types of the result columns
     declared: frozenset[str]  #: the columns that the file declares
+    by_value: bool  #: its best plan depends on the values
     local: bool  #: it does not wait for a standby, and must not wait for statements that do
 
     def pack(self, takes: Takes, items: Items | None) -> list[bytes | None]:
@@ -61,6 +67,25 @@ class Statement:
             for name, kind in self.items:
                 bound[name] = pack(kind, items[name])
         return bound
+
+
+PLAN_BY_VALUE = Statement(
+    name="plan_by_value",
+    sql="",
+    takes=(),
+    items=(),
+    gives=False,
+    numbered=b"select set_config('plan_cache_mode', 'force_custom_plan', true)",
+    types=(),
+    formats=(),
+    values=(),
+    columns=(),
+    answers=(),
+    declared=frozenset(),
+    by_value=False,
+    local=False,
+)
+"""Lets the next statements of the transaction be planned with their values."""
 
 
 class Statements:
@@ -104,6 +129,7 @@ class Statements:
             columns=tuple(packs[len(takes) :]),
             answers=tuple(given(kind) for _, kind in query.gives),
             declared=query.columns,
+            by_value=query.name in _SEARCHES and not _SKEWED.isdisjoint(present),
             local="alone" in present,
         )
 

@@ -1,6 +1,8 @@
 -- jobs: one page of the matching jobs, in the order of their ids. Indexes: the primary keys, merged.
 -- A text, an id suffix, arguments, an error, a worker or a run time is searched down to `floor` or up to `ceiling`, which `looked` finds. `offset 0` makes the tags a lookup per job.
 -- `unended` and `unheld` exclude a part of the view in the plan itself, so that the history is not searched for unfinished jobs.
+-- `incomplete` makes the partial indexes of the history usable, whose condition a list of states does not prove.
+-- An error group is an array of ids, found in the history alone: by a join, the newest jobs of all states would be read up to the group.
 -- Arguments and results of more than 8 KiB are left out, and `heavy` is the size of both: `get` reads those that fit.
 -- takes: tenant text, trouble text, states texts, task text, tasks texts, queues texts
 -- takes: ids uuids, created_after timestamptz
@@ -22,9 +24,11 @@ where true
   and state = any(:states::text[]) -- when states
   and state not in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered') -- when unended
   and state not in ('claimed', 'running') -- when unheld
+  and state <> 'completed' -- when incomplete
   and task = :task -- when task
   and task = any(:tasks::text[]) -- when tasks
   and queue = any(:queues::text[]) -- when queues
+  and queue = any(:queues::text[]) -- when rare
   and id = any(:ids::uuid[]) -- when ids
   and created_at >= :created_after -- when created_after
   and created_at < :created_before -- when created_before
@@ -38,6 +42,8 @@ where true
              and d.fire_at = :fire_at -- when fire_at
             ) -- when schedule_id
   and id in (select d.id from tidemill.details d where d.flow_id = :flow_id) -- when flow_id
+  and finished_at is not null -- when error_group
+  and id = any(array(select f.job_id from tidemill.failures f where f.fingerprint = :error_group)) -- when error_group
   and (id, finished_at) in (select f.job_id, f.at from tidemill.failures f where f.fingerprint = :error_group) -- when error_group
   and id in (select d.id from tidemill.details d -- when reference_type
              where d.reference_type = :reference_type and d.reference_id = :reference_id) -- when reference_type

@@ -1,5 +1,7 @@
 -- looked: the id at which a text search stops: the last of a bounded number of jobs that match the other conditions.
 -- `unended` and `unheld` exclude a part of the view in the plan itself, so that the history is not searched for unfinished jobs.
+-- `incomplete` makes the partial indexes of the history usable, whose condition a list of states does not prove.
+-- An error group is an array of ids, found in the history alone: by a join, the newest jobs of all states would be read up to the group.
 -- takes: tenant text, trouble text, states texts, task text, tasks texts, queues texts
 -- takes: ids uuids, created_after timestamptz
 -- takes: created_before timestamptz, correlation_id text, parent_id uuid, parent_ids uuids, reference_type text, reference_id text
@@ -15,9 +17,11 @@ where true
   and state = any(:states::text[]) -- when states
   and state not in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered') -- when unended
   and state not in ('claimed', 'running') -- when unheld
+  and state <> 'completed' -- when incomplete
   and task = :task -- when task
   and task = any(:tasks::text[]) -- when tasks
   and queue = any(:queues::text[]) -- when queues
+  and queue = any(:queues::text[]) -- when rare
   and id = any(:ids::uuid[]) -- when ids
   and created_at >= :created_after -- when created_after
   and created_at < :created_before -- when created_before
@@ -31,6 +35,8 @@ where true
              and d.fire_at = :fire_at -- when fire_at
             ) -- when schedule_id
   and id in (select d.id from tidemill.details d where d.flow_id = :flow_id) -- when flow_id
+  and finished_at is not null -- when error_group
+  and id = any(array(select f.job_id from tidemill.failures f where f.fingerprint = :error_group)) -- when error_group
   and (id, finished_at) in (select f.job_id, f.at from tidemill.failures f where f.fingerprint = :error_group) -- when error_group
   and id in (select d.id from tidemill.details d -- when reference_type
              where d.reference_type = :reference_type and d.reference_id = :reference_id) -- when reference_type

@@ -1,4 +1,5 @@
 -- count: the number of matching jobs by state.
+-- `incomplete` makes the partial indexes of the history usable, whose condition a list of states does not prove.
 -- `instr` decides about a whole part of the view if its state is constant; a list would be evaluated for every row.
 -- takes: tenant text, trouble text, states texts, task text, tasks texts, queues texts
 -- takes: ids uuids, created_after timestamptz
@@ -15,9 +16,11 @@ where true
   and instr(:states, '"' || state || '"') > 0 -- when states
   and instr('completed failed timed_out cancelled dead_lettered', state) = 0 -- when unended
   and instr('claimed running', state) = 0 -- when unheld
+  and state <> 'completed' -- when incomplete
   and task = :task -- when task
   and task in (select value from json_each(:tasks)) -- when tasks
   and queue in (select value from json_each(:queues)) -- when queues
+  and queue in (select value from json_each(:queues)) -- when rare
   and id in (select unhex(value) from json_each(:ids)) -- when ids
   and created_at >= :created_after -- when created_after
   and created_at < :created_before -- when created_before

@@ -1,4 +1,6 @@
 -- jobs: one page of the matching jobs, in the order of their ids. Indexes: the primary keys, merged.
+-- The plus keeps the order by id: by the index of the queue, all waiting jobs of a long queue would be sorted. In `rare` queues few jobs wait.
+-- `incomplete` makes the partial indexes of the history usable, whose condition a list of states does not prove.
 -- A text, an id suffix, arguments, an error, a worker or a run time is searched down to `floor` or up to `ceiling`, which `looked` finds.
 -- `instr` decides about a whole part of the view if its state is constant; a list would be evaluated for every row.
 -- Arguments and results of more than 8 KiB are left out, and `heavy` is the size of both: `get` reads those that fit.
@@ -22,9 +24,11 @@ where true
   and instr(:states, '"' || state || '"') > 0 -- when states
   and instr('completed failed timed_out cancelled dead_lettered', state) = 0 -- when unended
   and instr('claimed running', state) = 0 -- when unheld
+  and state <> 'completed' -- when incomplete
   and task = :task -- when task
   and task in (select value from json_each(:tasks)) -- when tasks
-  and queue in (select value from json_each(:queues)) -- when queues
+  and +queue in (select value from json_each(:queues)) -- when queues
+  and queue in (select value from json_each(:queues)) -- when rare
   and id in (select unhex(value) from json_each(:ids)) -- when ids
   and created_at >= :created_after -- when created_after
   and created_at < :created_before -- when created_before

@@ -23,6 +23,8 @@ from tidemill.testing.conformance.kit import asks
 KNOWN = len(migrations.load("sqlite"))
 
 _REVERT = (
+    *(f"drop table tidemill.{name}" for name in ("depth_samples", "worker_scales", "worker_pauses")),
+    *(f"alter table tidemill.workers drop column {name}" for name in ("report", "place", "supervisor")),
     "drop table tidemill.placements",
     *(f"drop table tidemill.{name}" for name in ("deploys", "error_marks", "failures")),
     "alter table tidemill.tasks drop column deployed_at",
@@ -55,7 +57,7 @@ _REVERT = (
     "alter table tidemill.keys drop column max_priority",
     "drop table tidemill.releases",
 )
-"""The changes of versions 24 to 7, reverted from the last one on. Version 9 can be applied to its own result."""
+"""The changes of versions 25 to 7, reverted from the last one on. Version 9 can be applied to its own result."""
 
 _REVERT_MONTHS = (
     "drop function tidemill.time_bucket",

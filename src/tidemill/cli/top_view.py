@@ -19,6 +19,7 @@ from tidemill.cli.queues import QUEUES, queue_rows
 from tidemill.cli.screen import STYLES, Column, age, clean, span, stamp, styled, table, thousands
 from tidemill.cli.stats import stats_document, workers_line
 from tidemill.cli.top_keys import RETRIED, Row, TopState, View, question_words
+from tidemill.cli.workers import figures_of, state_words
 from tidemill.client import documents
 from tidemill.client.stats.api import StatsApi
 from tidemill.client.stats.loads import QueueStats, Stats, gather, held_by_worker, is_living, liveness
@@ -154,6 +155,7 @@ def _pace_words(pace: Pace) -> str:
 
 WORKERS = (
     Column("worker", flexible=True), Column("alive"), Column("state"), Column("held", right=True), Column("beat", right=True),
+    Column("cpu", optional=True, right=True), Column("memory", optional=True, right=True),
     Column("host", flexible=True, optional=True), Column("pid", optional=True, right=True),
 )  # fmt: skip
 
@@ -163,9 +165,10 @@ def _worker_rows(frame: Frame, now: datetime) -> list[list[object]]:
         [
             worker.name or worker.id,
             liveness(worker, now),
-            worker.state.value,
+            state_words(worker),
             f"{held}/{worker.concurrency or '?'}",
             None if worker.beat_at is None else span(now - worker.beat_at),
+            *figures_of(worker),
             worker.host or None,
             worker.pid or None,
         ]

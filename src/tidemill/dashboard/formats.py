@@ -81,6 +81,26 @@ def span(value: timedelta | float | None) -> str:
     return " ".join(parts[:2])
 
 
+def memory(count: int | None) -> str:
+    """Format a number of bytes of memory, which may be unknown.
+
+    >>> memory(3 * 2**20), memory(None)
+    ('3.0 MiB', '–')
+    """
+    return "–" if count is None else size_words(count)
+
+
+def cpu(share: float | None) -> str:
+    """Format CPU use as a percentage of one core, which may exceed 100.
+
+    >>> cpu(0.004), cpu(1.25), cpu(None)
+    ('<1%', '125%', '–')
+    """
+    if share is None:
+        return "–"
+    return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
+
+
 def percent(value: float | None) -> str:
     """Format a fraction as a percentage.
 
@@ -226,6 +246,8 @@ FILTERS: dict[str, Any] = {
     "number": number,
     "short_number": short_number,
     "size": size_words,
+    "memory": memory,
+    "cpu": cpu,
     "span": span,
     "percent": percent,
     "whole_percent": whole_percent,

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 from tests.engine.cluster_kit import eventually
-from tests.engine.harness import PATIENCE, Harness
+from tests.engine.harness import PATIENCE, STORES, Harness, Place, a_place, opened
 from tests.engine.worker_kit import World, a_world, alive, until
 
 from tidemill.clock import ManualClock
@@ -30,6 +30,24 @@ LIVELY = {"beat": 0.1, "expiry": 3.0}
 def world(tmp_path: Path) -> Iterator[World]:
     with a_world(f"sqlite:///{tmp_path}/jobs.db", tmp_path) as world:
         yield world
+
+
+@pytest.fixture(scope="module", params=STORES)
+def place(request: pytest.FixtureRequest) -> Place:
+    return a_place(request)
+
+
+@pytest.fixture
+def harness(place: Place, tmp_path: Path) -> Iterator[Harness]:
+    with place(tmp_path) as url, opened(url) as harness:
+        yield harness
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    gate = threading.Event()
+    yield gate
+    gate.set()
 
 
 def me(harness: Harness) -> Worker:

@@ -84,10 +84,12 @@ def span(value: timedelta | float | None) -> str:
 def memory(count: int | None) -> str:
     """Format a number of bytes of memory, which may be unknown.
 
-    >>> memory(3 * 2**20), memory(None)
-    ('3.0 MiB', '–')
+    >>> memory(3 * 2**20), memory(3 * 2**29), memory(None)
+    ('3 MiB', '1.5 GiB', '–')
     """
-    return "–" if count is None else size_words(count)
+    if count is None:
+        return "–"
+    return f"{count / 2**20:,.0f} MiB" if count < 2**30 else f"{count / 2**30:.1f} GiB"
 
 
 def cpu(share: float | None) -> str:

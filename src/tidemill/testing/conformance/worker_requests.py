@@ -16,7 +16,7 @@ from tidemill.domain.worker_reports import (
 )
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
-from tidemill.testing.conformance.kit import HOUR, OTHER, SECOND, WORKER, at, register
+from tidemill.testing.conformance.kit import HOUR, OTHER, SECOND, T0, WORKER, at, register
 
 LEASE = 30 * SECOND
 REPORT = WorkerReport(

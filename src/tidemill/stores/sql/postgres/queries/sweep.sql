@@ -4,11 +4,15 @@
 -- gives: id uuid
 with keys_gone as (
   delete from tidemill.uniques where not live and window_ends_at <= coalesce(:now::timestamptz, now())),
+gone as (
+  delete from tidemill.workers w
+  where w.state = 'stopped' and w.expires_at <= coalesce(:now::timestamptz, now()) - :older_than::interval
+    and not exists (select from tidemill.running r where r.worker = w.id)
+  returning w.id),
 pauses_gone as (
-  delete from tidemill.worker_pauses p where not exists (select from tidemill.workers w where w.supervisor = p.supervisor)),
+  delete from tidemill.worker_pauses p where not exists (
+    select from tidemill.workers w where w.supervisor = p.supervisor and w.id not in (select id from gone))),
 scales_gone as (
-  delete from tidemill.worker_scales s where not exists (select from tidemill.workers w where w.supervisor = s.supervisor))
-delete from tidemill.workers w
-where w.state = 'stopped' and w.expires_at <= coalesce(:now::timestamptz, now()) - :older_than::interval
-  and not exists (select from tidemill.running r where r.worker = w.id)
-returning w.id
+  delete from tidemill.worker_scales s where not exists (
+    select from tidemill.workers w where w.supervisor = s.supervisor and w.id not in (select id from gone)))
+select id from gone

@@ -176,7 +176,7 @@ def test_requests_are_audited(harness: Harness) -> None:
         assert control.scale_worker(id, threads=3).slots.threads == 3
         eventually(lambda: me(harness).concurrency == 103)
         assert control.scale_worker(id, threads=3).slots.threads == 3
-        rows = [row.entry for row in harness.app.audit.list(subject=f"worker:{id}")]
+        rows = [row.entry for row in harness.app.audit.list(tenant="*", subject=f"worker:{id}")]
         assert sorted(row.action for row in rows) == ["worker.paused", "worker.resumed", "worker.scaled"]
 
 

@@ -49,10 +49,10 @@ def runners(shop: Shop) -> list[Worker]:
 
 def test_the_tree_has_hosts_supervisors_and_runners(shop: Shop, runners: list[Worker]) -> None:
     lines = shop.run("workers", "tree").stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["worker", "h", "supervisor", "w1", "w2", "old"]
+    assert [line.split()[0] for line in lines] == ["worker", "h", "old", "supervisor", "w1", "w2"]
     assert "0/13" in lines[1]
-    assert all(text in lines[2] for text in ("h-1, 2 of 2", "0/12", "1%", "1.0 MiB"))
-    assert all(text in lines[3] for text in ("active", "0/6", "50%", "2.0 MiB"))
+    assert all(text in lines[3] for text in ("h-1, 2 of 2", "0/12", "1%", "1.0 MiB"))
+    assert all(text in lines[4] for text in ("active", "0/6", "50%", "2.0 MiB"))
     assert [row["name"] for row in shop.json("workers", "tree")] == ["old", "w2", "w1"]
 
 

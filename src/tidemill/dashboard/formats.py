@@ -96,11 +96,11 @@ def cpu(share: float | None) -> str:
     """Format CPU use as a percentage of one core, which may exceed 100.
 
     >>> cpu(0.004), cpu(1.25), cpu(None)
-    ('<1%', '125%', '–')
+    ('<1 %', '125 %', '–')
     """
     if share is None:
         return "–"
-    return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
+    return "<1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
 
 
 def percent(value: float | None) -> str:

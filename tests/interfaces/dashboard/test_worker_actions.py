@@ -35,11 +35,11 @@ def test_runners_are_below_their_supervisor_with_their_memory_and_cpu(shop: Hous
         "mill 3 workers",
         "Supervisor mill-7",
         "pid 7, 2 of 2 processes",
-        "2% 40 MiB",
+        "2 % 40 MiB",
         "mill-11",
-        "75% 1.0 GiB",
+        "75 % 1.0 GiB",
     ]
-    tree += ["mill-12", "150% 2.0 GiB"]
+    tree += ["mill-12", "150 % 2.0 GiB"]
     places = [read.index(text) for text in tree]
     assert places == sorted(places)
     assert "– –" in read[read.index("alone") :]  # what is not reported is absent, not zero

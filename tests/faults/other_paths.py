@@ -55,6 +55,11 @@ def _supervised(store: Store) -> None:
     store.register(Worker(WORKER, "w", supervisor=THIRD, place=1), lease=LEASE, now=T0)
 
 
+def _paused(store: Store) -> None:
+    _supervised(store)
+    store.pause_workers([WORKER])
+
+
 # Workers and leases ------------------------------------------------------------------------------------------------------
 
 path(
@@ -93,7 +98,7 @@ path(
 path(
     "resume a worker",
     "resume_workers",
-    lambda store: (_supervised(store), store.pause_workers([WORKER]), None)[2],
+    _paused,
     lambda store, _: store.resume_workers([WORKER]),
 )
 path(

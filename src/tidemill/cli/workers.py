@@ -182,11 +182,11 @@ def scale(
     if context.as_json:
         print_json({"processes": after.processes, "slots": after.slots._asdict()})
         return
-    processes = f"{after.processes} process{'' if after.processes == 1 else 'es'}"
+    words = f"{after.processes} process{'' if after.processes == 1 else 'es'}"
     print_lines(
         [
             (
-                f"{worker.name or worker.id}: {processes} with {after.slots.total} slots each, from its next heartbeat on",
+                f"{worker.name or worker.id}: {words} with {after.slots.total} slots each, from its next heartbeat on",
                 "",
             )
         ]

@@ -81,12 +81,14 @@ def depth_series(
     >>> [None if cell is None else cell.pending for cell in series.queues["mail"]]
     [0, 3, None, None]
     """
-    found: dict[str, dict[datetime, DepthStep]] = defaultdict(dict)
+    by_queue: dict[str, dict[datetime, DepthStep]] = defaultdict(dict)
     for queue, at, cell in rows:
-        found[queue][at] = cell
-    deepest = sorted(found, key=lambda queue: (-max(cell.pending for cell in found[queue].values()), queue))
+        by_queue[queue][at] = cell
+    deepest = sorted(
+        by_queue, key=lambda queue: (-max(cell.pending for cell in by_queue[queue].values()), queue)
+    )
     return DepthSeries(
-        steps, step, {queue: _filled(steps, found[queue]) for queue in deepest[: max(limit, 0)]}
+        steps, step, {queue: _filled(steps, by_queue[queue]) for queue in deepest[: max(limit, 0)]}
     )
 
 

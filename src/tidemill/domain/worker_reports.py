@@ -1,4 +1,4 @@
-"""What a worker's process reports with its heartbeat, and the number of processes and slots that an operator requests."""
+"""Reports that workers send with their heartbeats, and the numbers of processes and slots that operators request."""
 
 from __future__ import annotations
 
@@ -97,12 +97,12 @@ class ScaleRequest(NamedTuple):
 
 
 def _figures_data(figures: ProcessFigures) -> dict[str, int | float]:
-    found: dict[str, int | float] = {}
+    data: dict[str, int | float] = {}
     if figures.memory is not None:
-        found["memory"] = figures.memory
+        data["memory"] = figures.memory
     if figures.cpu is not None:
-        found["cpu"] = round(figures.cpu, 3)
-    return found
+        data["cpu"] = round(figures.cpu, 3)
+    return data
 
 
 def _figures(data: Mapping[str, Any]) -> ProcessFigures:

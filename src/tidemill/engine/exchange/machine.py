@@ -222,7 +222,7 @@ class ExchangeMachine:
         self._claiming = False
 
     def resume(self) -> None:
-        """Claim again after a pause. There may be something to claim that nobody announced."""
+        """Claim again after a pause, and look for jobs that arrived in the meantime."""
         self._claiming = not self._closed
         self._wake()
 

@@ -1,7 +1,7 @@
 """Requests of operators to a supervisor, and the reports about its processes.
 
-A request pauses one runner, or changes the number of runners and of their slots. It stays in the store, so that runners that
-start later are told; a new supervisor begins with its own settings.
+A request pauses one runner, or changes the number of runners and of their slots. It stays in the store and applies to runners
+that start later. A new supervisor begins with its own settings.
 """
 
 from __future__ import annotations

@@ -201,7 +201,7 @@ class RunnerPool:
             seat.wanted = False
 
     def scale(self, store: str | None, processes: int) -> None:
-        """Have so many runners of a store. Surplus ones drain, the last places first; drained places are used again first."""
+        """Change the number of runners of a store. Surplus runners drain, the last places first; drained places are used again first."""
         seats = [seat for seat in self._seats if seat.store_name == store]
         wanted = [seat for seat in seats if seat.wanted]
         for seat in wanted[processes:]:

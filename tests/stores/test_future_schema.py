@@ -163,7 +163,7 @@ def test_a_migration_never_lowers_the_oldest_served_version() -> None:
     assert [migrations.oldest_served(steps[:count]) for count in (0, 1, 2, 3)] == [0, 1, 2, 2]
 
 
-def test_versions_7_to_24_can_be_reverted_and_applied_again(url: str) -> None:
+def test_versions_7_to_25_can_be_reverted_and_applied_again(url: str) -> None:
     store = open_store(url)
     job = NewJob(new_id(), "t")
     store.enqueue([job])
@@ -194,6 +194,7 @@ def test_versions_7_to_24_can_be_reverted_and_applied_again(url: str) -> None:
         "0022_task_records",
         "0023_failures",
         "0024_placements",
+        "0025_fleet",
     ]
     store.check()
     assert [document.id for document in store.archived([job.id], tenant=ALL_TENANTS)] == [job.id]

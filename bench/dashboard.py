@@ -100,6 +100,8 @@ PAGES: dict[str, tuple[str, str]] = {
     "workers": ("/workers", "/workers"),
     "a worker": ("/workers/{id}", "/workers/{worker}"),
     "a worker, drain": ("/workers/{id}/drain", "/workers/{worker}/drain"),
+    "a worker, pause": ("/workers/{id}/pause", "/workers/{worker}/pause"),
+    "a worker, scale": ("/workers/{id}/scale", "/workers/{worker}/scale"),
     "tenants": ("/tenants", "/tenants"),
     "a tenant, pause": ("/tenants/pause", "/tenants/pause?name=default"),
     "audit": ("/audit", "/audit"),

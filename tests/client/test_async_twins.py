@@ -43,6 +43,7 @@ from tidemill.client.secrets import Rotation
 from tidemill.domain.alert_history import NewAlert
 from tidemill.domain.audit_export import checked_export
 from tidemill.domain.cluster import Worker
+from tidemill.domain.worker_reports import SlotCounts, WorkerReport
 from tidemill.errors import JobNotFound
 from tidemill.ids import new_id
 from tidemill.tasks.secret_values import KEYS, new_key
@@ -99,7 +100,10 @@ class House:
         self.key = app.keys.create("ci")
         app.control.pause("queue", "slow", reason="repairs")
         app.control.set("colour", "blue")
-        self.worker = app.store.register(Worker(new_id(), "w1"), lease=HOUR)
+        report = WorkerReport(SlotCounts(4, 2, 0))
+        self.worker = app.store.register(
+            Worker(new_id(), "w1", supervisor=new_id(), place=1, report=report), lease=HOUR
+        )
         app.store.acquire("duties", self.worker.id, ttl=HOUR, now=START)
         app.limits.set("queue/other", 3)
 
@@ -421,6 +425,12 @@ STORIES: dict[str, Story] = {
     "Control.aset": (lambda it: it.app.control.aset("colour", "red"), lambda setting: setting.value == "red"),
     "Control.aunset": (lambda it: it.app.control.aunset("colour"), True),
     "Control.aset_all": (lambda it: it.app.control.aset_all({"shape": "round", "size": 3}), None),
+    "Control.apause_worker": (lambda it: it.app.control.apause_worker(it.worker.id), True),
+    "Control.aresume_worker": (lambda it: it.app.control.aresume_worker(it.worker.id), False),
+    "Control.ascale_worker": (
+        lambda it: it.app.control.ascale_worker(it.worker.id, threads=3),
+        lambda scale: scale.slots.threads == 3,
+    ),
     "Control.adrain": (lambda it: it.app.control.adrain(it.worker.id), True),
     "Control.arelease": (lambda it: it.app.control.arelease("duties"), True),
     # Keys, audit and limits
@@ -514,7 +524,7 @@ STORIES: dict[str, Story] = {
     **{
         f"StatsApi.a{name}": _reading("stats", name)
         for name in (
-            "active_workers", "alerts", "archival", "by_status", "dead_letters", "durations", "errors", "failures",
+            "active_workers", "alerts", "archival", "by_status", "dead_letters", "depth_history", "durations", "errors", "failures",
             "health", "lag", "leaders", "metrics", "orphans", "overdue", "overview", "queue_depth", "retries", "stuck",
             "tenants", "throughput", "worker_performance",
         )

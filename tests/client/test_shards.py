@@ -357,12 +357,12 @@ def test_a_new_process_reads_the_copies_of_the_shards_while_the_home_store_is_aw
 
 WORKER_VERBS = {
     "promote", "claim", "deal", "merge_failures", "drop_failures", "forget_tasks", "start", "report", "finish", "step", "steps_ahead", "held", "expired", "log", "save_checkpoints",
-    "record_steps", "write_streams", "register", "beat", "heartbeats", "declare_gone", "retire", "drain", "sweep",
+    "record_steps", "write_streams", "register", "beat", "heartbeats", "declare_gone", "retire", "drain", "pause_workers", "resume_workers", "scale", "sweep",
     "advance", "purge_fires", "redate", "change_breaker", "label", "forget_uses", "put_rules", "drop_rules",
     "put_settings", "drop_settings", "pause", "resume", "orders", "recount_joins", "still_unreachable", "drop_unreachable",
     "unreachable", "job_starts", "reacting", "drop_occurrences", "take_signal", "wake_receivers", "drop_events",
     "waiting_events", "settle_events", "delay_events", "open_alerts", "see_alerts", "recover_alerts", "drop_alerts",
-    "fold_ends", "compact_rollups", "drop_rollups", "put_archive", "forget",
+    "fold_ends", "compact_rollups", "drop_rollups", "measure_depths", "put_depths", "compact_depths", "drop_depths", "put_archive", "forget",
     "remove_archived", "restore", "erase_archived", "scrub", "make_archive_months", "drop_archive_months",
     "add_archive_file", "remove_archive_files", "archive_files", "archive_entries", "search_archive_entries",
     "flow_documents", "empty_groups", "drop_flows", "put_archived_flow", "move_archived_flows",

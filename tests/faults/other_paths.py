@@ -17,6 +17,7 @@ from tidemill.domain.access import Key, Role
 from tidemill.domain.alert_history import NewAlert, SeenAlert
 from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED
+from tidemill.domain.depths import DepthSample
 from tidemill.domain.failures import ErrorMark, MarkStatus
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Details, Finish, NewJob, UniqueHold
@@ -34,6 +35,7 @@ from tidemill.domain.task_records import TaskRecord
 from tidemill.domain.tenant_placement import TenantPlacement
 from tidemill.domain.transfers import LimitStart, TransferJob
 from tidemill.domain.triggers.every import Every
+from tidemill.domain.worker_reports import Scale, SlotCounts
 from tidemill.engine.duties import FireDuty, Sweep
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
@@ -46,6 +48,17 @@ LEASE = timedelta(seconds=30)
 THIRD = UUID("0197a000-0000-7000-8000-00000000000c")
 DAILY = Every(timedelta(days=1), T0).to_data()
 ENTRY = AuditEntry("ann", "job.cancelled", "job:1", "default", None, {"n": 1})
+
+
+def _supervised(store: Store) -> None:
+    """Register a worker that takes requests."""
+    store.register(Worker(WORKER, "w", supervisor=THIRD, place=1), lease=LEASE, now=T0)
+
+
+def _paused(store: Store) -> None:
+    _supervised(store)
+    store.pause_workers([WORKER])
+
 
 # Workers and leases ------------------------------------------------------------------------------------------------------
 
@@ -75,6 +88,42 @@ path(
 )
 path(
     "drain", "drain", lambda store: (register(store, WORKER), None)[1], lambda store, _: store.drain([WORKER])
+)
+path(
+    "pause a worker",
+    "pause_workers",
+    _supervised,
+    lambda store, _: store.pause_workers([WORKER]),
+)
+path(
+    "resume a worker",
+    "resume_workers",
+    _paused,
+    lambda store, _: store.resume_workers([WORKER]),
+)
+path(
+    "scale a supervisor",
+    "scale",
+    _supervised,
+    lambda store, _: store.scale(THIRD, Scale(3, SlotCounts(1, 1, 1))),
+)
+path(
+    "sample depths",
+    "put_depths",
+    lambda store: (store.put_depths([DepthSample("a", 1, 0, SECOND)], now=T0), None)[1],
+    lambda store, _: store.put_depths([DepthSample("b", 1, 0, SECOND)], now=at(60)),
+)
+path(
+    "compact depths",
+    "compact_depths",
+    lambda store: (store.put_depths([DepthSample("a", 1, 0, SECOND)], now=T0), None)[1],
+    lambda store, _: store.compact_depths(compactions(T0 + 24 * HOUR)[0]),
+)
+path(
+    "drop depths",
+    "drop_depths",
+    lambda store: (store.put_depths([DepthSample("a", 1, 0, SECOND)], now=T0), None)[1],
+    lambda store, _: store.drop_depths(T0 + HOUR),
 )
 path(
     "sweep",

@@ -53,7 +53,7 @@ READS = frozenset({
     "lanes", "get", "jobs", "count", "held", "expired", "executions", "logs", "checkpoints", "workers", "orphans", "overdue",
     "leases", "orders", "settings", "pauses", "archivable", "archived", "archived_due", "ended_beyond", "search_archive", "definitions", "definition_versions",
     "schedules", "due", "fires", "last_fires", "active_jobs", "rules", "gates", "uses", "depth", "audit", "keys", "ended_by",
-    "times_by", "ended_ever", "declared", "declared_tasks", "placed", "outgoing", "outgoing_starts", "heartbeats", "release_of", "standing", "series", "series_by", "failure_groups", "failure_series", "failure_counts", "error_marks", "deploys", "depths", "holding", "holders", "lately", "crowd", "backlogs", "blob_parts", "orphan_blobs",
+    "times_by", "ended_ever", "declared", "declared_tasks", "placed", "outgoing", "outgoing_starts", "heartbeats", "release_of", "standing", "series", "series_by", "failure_groups", "failure_series", "failure_counts", "error_marks", "deploys", "depths", "measure_depths", "depth_series", "holding", "holders", "lately", "crowd", "backlogs", "blob_parts", "orphan_blobs",
     "unreachable", "edges_of", "joins_of", "flow", "flows", "flow_jobs", "group_jobs", "group_counts", "due_flows", "flow_documents",
     "empty_groups", "archived_flows", "search_archived_flows", "flow_totals", "stalled_flows", "still_unreachable",
     "signals", "waits", "questions", "unread_signals", "events", "archive_files", "archive_places", "archive_entries", "search_archive_entries", "audit_gaps",

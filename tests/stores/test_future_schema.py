@@ -23,6 +23,8 @@ from tidemill.testing.conformance.kit import asks
 KNOWN = len(migrations.load("sqlite"))
 
 _REVERT = (
+    *(f"drop table tidemill.{name}" for name in ("depth_samples", "worker_scales", "worker_pauses")),
+    *(f"alter table tidemill.workers drop column {name}" for name in ("report", "place", "supervisor")),
     "drop table tidemill.placements",
     *(f"drop table tidemill.{name}" for name in ("deploys", "error_marks", "failures")),
     "alter table tidemill.tasks drop column deployed_at",
@@ -55,7 +57,7 @@ _REVERT = (
     "alter table tidemill.keys drop column max_priority",
     "drop table tidemill.releases",
 )
-"""The changes of versions 24 to 7, reverted from the last one on. Version 9 can be applied to its own result."""
+"""The changes of versions 25 to 7, reverted from the last one on. Version 9 can be applied to its own result."""
 
 _REVERT_MONTHS = (
     "drop function tidemill.time_bucket",
@@ -161,7 +163,7 @@ def test_a_migration_never_lowers_the_oldest_served_version() -> None:
     assert [migrations.oldest_served(steps[:count]) for count in (0, 1, 2, 3)] == [0, 1, 2, 2]
 
 
-def test_versions_7_to_24_can_be_reverted_and_applied_again(url: str) -> None:
+def test_versions_7_to_25_can_be_reverted_and_applied_again(url: str) -> None:
     store = open_store(url)
     job = NewJob(new_id(), "t")
     store.enqueue([job])
@@ -192,6 +194,7 @@ def test_versions_7_to_24_can_be_reverted_and_applied_again(url: str) -> None:
         "0022_task_records",
         "0023_failures",
         "0024_placements",
+        "0025_fleet",
     ]
     store.check()
     assert [document.id for document in store.archived([job.id], tenant=ALL_TENANTS)] == [job.id]

@@ -157,7 +157,10 @@ VERBS = {
     # Jobs of unregistered workers require a scan of the held jobs, which are few.
     "orphans": Verb(lambda s: s.orphans(100), some("running_worker"), unconditional=some("running_worker")),
     "held": Verb(lambda s: s.held(new_id()), some("running_worker")),
-    "beat": Verb(lambda s: s.beat([new_id()], lease=timedelta(hours=1)), some("running_worker")),
+    "beat": Verb(
+        lambda s: s.beat([new_id()], lease=timedelta(hours=1)),
+        some("running_worker", "worker_pauses_pkey", "worker_scales_pkey"),
+    ),
     "archivable": Verb(
         lambda s: due(s, ArchivePolicy("old", max_age=timedelta(hours=1), batch=100), NOW),
         some("history_finished") | KEYS,  # the keys find jobs that need a node of a flow

@@ -64,7 +64,7 @@ SECTIONS = {
         "subscriptions": "List and remove subscriptions to events.",
         "doctor": "Check the installation and suggest fixes.",
         "check": "Check code that uses another job system.",
-        "workers": "List and drain workers.",
+        "workers": "List, drain, pause and scale workers.",
         "leases": "Inspect and release leases.",
     },
     "Admin": {

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import click
 
 from tidemill.cli import pause_actions, stats_reports
-from tidemill.cli.completion import report_names
+from tidemill.cli.completion import queue_names, report_names
 from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.limits import USES, use_rows
 from tidemill.cli.parsers import duration
@@ -28,6 +28,9 @@ from tidemill.errors import BadFilter
 @click.option("--window", type=duration, help="Time window, such as 1h (only for reports that have one).")
 @click.option("--longer-than", type=duration, help="Minimum duration (only for lag and stuck).")
 @click.option("--limit", type=click.IntRange(1, 1000), help="Maximum number of rows.")
+@click.option(
+    "--queue", help="Only this queue (only for depth-history and throughput).", shell_complete=queue_names
+)
 @tenant_option
 @with_context
 def stats(
@@ -36,14 +39,15 @@ def stats(
     window: timedelta | None,
     longer_than: timedelta | None,
     limit: int | None,
+    queue: str | None,
     tenant: str,
 ) -> None:
     """Show counts, queues, limits and workers, or one report.
 
-    The reports (NAME): queue-depth, active-workers, orphans, overdue, stuck, lag, failures,
+    The reports (NAME): queue-depth, depth-history, active-workers, orphans, overdue, stuck, lag, failures,
     worker-performance, retries, by-status, durations, tenants, throughput, errors, dead-letters, leaders, archival, health.
     """
-    options = {"window": window, "longer_than": longer_than, "limit": limit}
+    options = {"window": window, "longer_than": longer_than, "limit": limit, "queue": queue}
     if name is not None:
         stats_reports.show(context, name, {**options, "tenant": tenant})
         return

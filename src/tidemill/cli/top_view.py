@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import NamedTuple
 
 from rich.console import Group, RenderableType
@@ -19,13 +20,14 @@ from tidemill.cli.queues import QUEUES, queue_rows
 from tidemill.cli.screen import STYLES, Column, age, clean, span, stamp, styled, table, thousands
 from tidemill.cli.stats import stats_document, workers_line
 from tidemill.cli.top_keys import RETRIED, Row, TopState, View, question_words
+from tidemill.cli.workers import figures_of, state_words
 from tidemill.client import documents
 from tidemill.client.stats.api import StatsApi
 from tidemill.client.stats.loads import QueueStats, Stats, gather, held_by_worker, is_living, liveness
 from tidemill.client.stats.reports import RECENT, Pace, pace_of
 from tidemill.domain.cluster import Worker
 from tidemill.domain.estimate import eta_of, fraction_done
-from tidemill.domain.filters import JobFilter, Sort
+from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
 from tidemill.domain.job import JobRow
 from tidemill.domain.states import LIVE, JobState
 
@@ -43,6 +45,7 @@ class Frame(NamedTuple):
     workers: list[tuple[Worker, int]]  #: live workers, and the number of jobs each holds
     jobs: list[JobRow]  #: running jobs, or those that failed last
     pace: Pace
+    depths: Mapping[str, str] = MappingProxyType({})  #: sparklines of the last hour, by queue
 
     @property
     def queues(self) -> list[QueueStats]:
@@ -73,7 +76,30 @@ def read_frame(context: CommandContext, tenant: str, view: View = View.RUNNING) 
     minutes = list(StatsApi(context.client).throughput(timedelta(minutes=RECENT), "1m", tenant=tenant))
     # The running minute counts with the part that has passed, so that a change shows at once.
     passed = (now - minutes[-1].at) / timedelta(minutes=1) if minutes else 1.0
-    return Frame(stats, workers, jobs, pace_of(minutes[-RECENT - 1 :], min(max(passed, 0.01), 1.0)))
+    pace = pace_of(minutes[-RECENT - 1 :], min(max(passed, 0.01), 1.0))
+    return Frame(stats, workers, jobs, pace, _depths(context, now) if tenant == ALL_TENANTS else {})
+
+
+def _depths(context: CommandContext, now: datetime) -> dict[str, str]:
+    """Return a sparkline of the pending jobs of each queue in the last hour. Samples cover all tenants."""
+    series = context.store.depth_series(timedelta(hours=1), timedelta(minutes=5), limit=MOST_QUEUES, now=now)
+    return {
+        queue: sparkline([None if cell is None else cell.pending for cell in cells])
+        for queue, cells in series.queues.items()
+    }
+
+
+def sparkline(values: Sequence[int | None]) -> str:
+    """Draw values as characters; a value that is not known is a blank.
+
+    >>> sparkline([0, 1, 4, None, 8])
+    '▁▂▅ █'
+    """
+    most = max((value for value in values if value is not None), default=0) or 1
+    levels = "▁▂▃▄▅▆▇█"
+    return "".join(
+        " " if value is None else levels[-(-value * (len(levels) - 1) // most)] for value in values
+    )
 
 
 def document(frame: Frame) -> dict[str, object]:
@@ -104,9 +130,14 @@ def draw(
     queues = frame.queues
     if queues:
         chosen = next((number for number, queue in enumerate(queues) if queue.name == key), None)
+        columns = (*QUEUES, Column("last hour", optional=True))
+        rows = [
+            [*row, frame.depths.get(queue.name)]
+            for row, queue in zip(queue_rows(queues, now), queues, strict=True)
+        ]
         parts += [
             Text(),
-            table(QUEUES, queue_rows(queues, now), empty="", fit=width, chosen_row=chosen),
+            table(columns, rows, empty="", fit=width, chosen_row=chosen),
         ]
     limits = use_rows(stats.limits, now)[:MOST_LIMITS]
     if limits:
@@ -154,6 +185,7 @@ def _pace_words(pace: Pace) -> str:
 
 WORKERS = (
     Column("worker", flexible=True), Column("alive"), Column("state"), Column("held", right=True), Column("beat", right=True),
+    Column("cpu", optional=True, right=True), Column("memory", optional=True, right=True),
     Column("host", flexible=True, optional=True), Column("pid", optional=True, right=True),
 )  # fmt: skip
 
@@ -163,9 +195,10 @@ def _worker_rows(frame: Frame, now: datetime) -> list[list[object]]:
         [
             worker.name or worker.id,
             liveness(worker, now),
-            worker.state.value,
+            state_words(worker),
             f"{held}/{worker.concurrency or '?'}",
             None if worker.beat_at is None else span(now - worker.beat_at),
+            *figures_of(worker),
             worker.host or None,
             worker.pid or None,
         ]

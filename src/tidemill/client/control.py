@@ -20,6 +20,7 @@ from tidemill.domain.limits import Rule
 from tidemill.domain.masks import HIDDEN, looks_secret, masked
 from tidemill.domain.records import Pause, PauseKind, Setting
 from tidemill.domain.retention_settings import ENABLED, INTERVAL, OVERRIDES, USE_DEFAULTS, check_overrides
+from tidemill.domain.worker_reports import Scale, scaled
 from tidemill.errors import BadSettings, LeaseLost, LeaseNotFound, WorkerNotFound
 from tidemill.stores.lock_server import leases_and_locks
 from tidemill.tasks.options import check_priority
@@ -243,9 +244,8 @@ class Control(StoreApi):
 
     def drain(self, worker_id: UUID | str) -> bool:
         """Ask a living worker to finish its jobs and claim no more; return False if it was already asked."""
-        for client in self._client.each_store():
-            if any(str(worker.id) == str(worker_id) for worker in client.store(None).workers()):
-                return Control(client).drain(worker_id)
+        if (there := self._where(worker_id)) is not None:
+            return there.drain(worker_id)
         worker = self._worker(worker_id)
         with self._store.transaction():
             asked = self._store.drain([worker.id])
@@ -255,6 +255,91 @@ class Control(StoreApi):
                 self._note("worker.drained", f"worker:{worker.id}", ALL_TENANTS, before, after)
         self._tell(["change"])
         return bool(asked)
+
+    def pause_worker(self, worker_id: UUID | str) -> bool:
+        """Ask a living worker to claim nothing until it is resumed; return False if it was already asked.
+
+        Its running jobs continue. A runner that replaces it is paused as well.
+        """
+        if (there := self._where(worker_id)) is not None:
+            return there.pause_worker(worker_id)
+        worker = self._addressed(worker_id)
+        with self._store.transaction():
+            asked = self._store.pause_workers([worker.id])
+            if asked:
+                self._note_worker("worker.paused", worker, {"paused": False}, {"paused": True})
+        self._tell(["change"])
+        return bool(asked)
+
+    def resume_worker(self, worker_id: UUID | str) -> bool:
+        """Let a paused worker claim jobs again; return False if it was not paused."""
+        if (there := self._where(worker_id)) is not None:
+            return there.resume_worker(worker_id)
+        worker = self._addressed(worker_id)
+        with self._store.transaction():
+            asked = self._store.resume_workers([worker.id])
+            if asked:
+                self._note_worker("worker.resumed", worker, {"paused": True}, {"paused": False})
+        self._tell(["change"])
+        return bool(asked)
+
+    def scale_worker(
+        self,
+        worker_id: UUID | str,
+        *,
+        processes: int | None = None,
+        concurrency: int | None = None,
+        threads: int | None = None,
+        children: int | None = None,
+    ) -> Scale:
+        """Change the number of runner processes of a worker's supervisor, and the slots of each runner; return all numbers.
+
+        Numbers that are not given stay. Surplus runners finish their jobs and exit. A worker inside another program has
+        slots only. A supervisor that is restarted begins with the numbers of its command line.
+        """
+        wanted = {
+            "processes": processes, "concurrency": concurrency, "threads": threads, "children": children,
+        }  # fmt: skip
+        if (there := self._where(worker_id)) is not None:
+            return there.scale_worker(worker_id, **wanted)
+        worker = self._addressed(worker_id)
+        if worker.report is None:
+            raise BadSettings(
+                f"{worker.name} has not reported its numbers yet; try again after its next heartbeat",
+                setting="processes",
+            )
+        before, after = scaled(worker.report, {}), scaled(worker.report, wanted)
+        if before == after:
+            return after
+        assert worker.supervisor is not None
+        with self._store.transaction():
+            if not self._store.scale(worker.supervisor, after):
+                raise WorkerNotFound(f"{worker.name} has stopped", id=worker.id)
+            self._note_worker("worker.scaled", worker, _numbers(before), _numbers(after))
+        self._tell(["change"])
+        return after
+
+    def _where(self, worker_id: UUID | str) -> Control | None:
+        """Return the control of the store that has this worker, where calls address several stores."""
+        for client in self._client.each_store():
+            if any(str(worker.id) == str(worker_id) for worker in client.store(None).workers()):
+                return Control(client)
+        return None
+
+    def _addressed(self, id: UUID | str) -> Worker:
+        worker = self._worker(id)
+        if worker.supervisor is None:
+            raise BadSettings(
+                f"{worker.name} runs a version that cannot be paused or scaled; upgrade it, or drain it",
+                id=id,
+            )
+        return worker
+
+    def _note_worker(
+        self, action: str, worker: Worker, before: Mapping[str, object], after: Mapping[str, object]
+    ) -> None:
+        name = {"name": worker.name}
+        self._note(action, f"worker:{worker.id}", ALL_TENANTS, {**name, **before}, {**name, **after})
 
     def _worker(self, id: UUID | str) -> Worker:
         now = self._now()
@@ -333,6 +418,9 @@ class Control(StoreApi):
     aset = async_twin(set)  # noqa: A003  (the method above)
     aunset = async_twin(unset)
     adrain = async_twin(drain)
+    apause_worker = async_twin(pause_worker)
+    aresume_worker = async_twin(resume_worker)
+    ascale_worker = async_twin(scale_worker)
     arelease = async_twin(release)
     aset_all = async_twin(set_all)
     atenants = async_twin(tenants)
@@ -352,6 +440,10 @@ def _target(kind: PauseKind | str, name: str) -> tuple[PauseKind, str]:
         return target, ""
     check_name(target, name)
     return target, name
+
+
+def _numbers(scale: Scale) -> dict[str, object]:
+    return {"processes": scale.processes, **scale.slots._asdict()}
 
 
 def _subject(kind: PauseKind, name: str) -> str:

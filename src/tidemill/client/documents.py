@@ -262,6 +262,30 @@ def worker_document(worker: Worker, now: datetime, held: int) -> dict[str, objec
         "beat_at": instant(worker.beat_at),
         "expires_at": instant(worker.expires_at),
         "beats": worker.beats,
+        "paused": worker.paused,
+        **_report_fields(worker),
+    }
+
+
+def _report_fields(worker: Worker) -> dict[str, object]:
+    """Return what a worker reported with its latest heartbeat; everything is None before the first one."""
+    report = worker.report
+    above = None if report is None else report.supervisor
+    return {
+        "memory": None if report is None else report.figures.memory,
+        "cpu": None if report is None else report.figures.cpu,
+        "slots": None if report is None else report.slots._asdict(),
+        "place": worker.place or None,
+        "supervisor": None
+        if above is None
+        else {
+            "id": str(worker.supervisor),
+            "name": above.name,
+            "pid": above.pid,
+            "processes": above.processes,
+            "memory": above.figures.memory,
+            "cpu": above.figures.cpu,
+        },
     }
 
 

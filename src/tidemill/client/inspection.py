@@ -30,6 +30,7 @@ from tidemill.client.stats.loads import (
 from tidemill.client.stats.snapshot import Snapshot
 from tidemill.client.watch import Changes
 from tidemill.domain.cluster import Lease, Worker
+from tidemill.domain.depths import DepthSeries
 from tidemill.domain.filters import JobFilter, Page, Sort
 from tidemill.domain.job import JobRow, LogEntry, levels_from
 from tidemill.domain.large_values import read_reference
@@ -264,6 +265,12 @@ class Inspection(StoreApi):
     ) -> QueueLoads:
         """Return the load of each active queue, or of the ``named`` one."""
         return loads.queue_loads(self._store, now, tenant=tenant, also=also, named=named, counts=counts)
+
+    def depth_series(
+        self, window: timedelta, step: timedelta, now: datetime, *, queue: str | None = None, limit: int = 200
+    ) -> DepthSeries:
+        """Return the depth of one queue over time, or of the deepest ones; of all tenants."""
+        return self._client.reader(None).depth_series(window, step, queue=queue, limit=limit, now=now)
 
     def series(
         self,

@@ -8,6 +8,8 @@ from typing import Any
 from tidemill.dashboard import charts
 from tidemill.dashboard.formats import span
 from tidemill.dashboard.page_request import PageRequest
+from tidemill.domain.depths import EMPTY_STEP
+from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.rollups import BOUNDS, Distribution
 from tidemill.domain.stats import Series
 
@@ -67,7 +69,42 @@ def ended_charts(
             marks=marks,
         ),
         "marks": marks,
+        **_depth_charts(request, length, step, marks, queue),
         **_figures(series),
+    }
+
+
+def _depth_charts(
+    request: PageRequest,
+    length: timedelta,
+    step: timedelta,
+    marks: list[tuple[datetime, str]],
+    queue: str | None,
+) -> dict[str, Any]:
+    """Return the charts of the depth of a queue and of the age of its oldest job. Samples cover all tenants."""
+    if queue is None or request.tenant != ALL_TENANTS:
+        return {}
+    series = request.inspection.depth_series(length, step, request.now(), queue=queue)
+    cells = series.queues.get(queue, [EMPTY_STEP] * len(series.steps))
+    depth = charts.lines(
+        {
+            "pending": [None if cell is None else float(cell.pending) for cell in cells],
+            "scheduled": [None if cell is None else float(cell.scheduled) for cell in cells],
+        },
+        ats=series.steps,
+        marks=marks,
+    )
+    oldest = charts.lines(
+        {"oldest": [None if cell is None else cell.oldest.total_seconds() for cell in cells]},
+        ats=series.steps,
+        marks=marks,
+    )
+    return {
+        "depth_chart": depth,
+        "oldest_chart": oldest,
+        "most_pending": max((cell.pending for cell in cells if cell is not None), default=0),
+        "most_scheduled": max((cell.scheduled for cell in cells if cell is not None), default=0),
+        "longest_oldest": max((cell.oldest for cell in cells if cell is not None), default=timedelta(0)),
     }
 
 
@@ -96,6 +133,17 @@ def sparks(request: PageRequest, group: str) -> dict[str, str]:
     """Return a sparkline of the jobs that ended per minute in the last hour, of each task, queue or worker."""
     rows = request.app.stats.throughput_by(group, LATELY, limit=MOST_SPARKS, tenant=request.tenant)
     return {row.name: charts.spark(row.total, width=120, height=20) for row in rows if any(row.total)}
+
+
+def depth_sparks(request: PageRequest) -> dict[str, str]:
+    """Return a sparkline of the pending jobs of each queue in the last hour; of no queue if one tenant is shown."""
+    if request.tenant != ALL_TENANTS:
+        return {}
+    series = request.inspection.depth_series(LATELY, timedelta(minutes=1), request.now(), limit=MOST_SPARKS)
+    values = {
+        name: [0 if cell is None else cell.pending for cell in cells] for name, cells in series.queues.items()
+    }
+    return {name: charts.spark(row, width=120, height=20) for name, row in values.items() if any(row)}
 
 
 def run_label(bucket: int) -> str:

@@ -81,6 +81,28 @@ def span(value: timedelta | float | None) -> str:
     return " ".join(parts[:2])
 
 
+def memory(count: int | None) -> str:
+    """Format a number of bytes of memory, which may be unknown.
+
+    >>> memory(3 * 2**20), memory(3 * 2**29), memory(None)
+    ('3 MiB', '1.5 GiB', '–')
+    """
+    if count is None:
+        return "–"
+    return f"{count / 2**20:,.0f} MiB" if count < 2**30 else f"{count / 2**30:.1f} GiB"
+
+
+def cpu(share: float | None) -> str:
+    """Format CPU use as a percentage of one core, which may exceed 100.
+
+    >>> cpu(0.004), cpu(1.25), cpu(None)
+    ('<1 %', '125 %', '–')
+    """
+    if share is None:
+        return "–"
+    return "<1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
+
+
 def percent(value: float | None) -> str:
     """Format a fraction as a percentage.
 
@@ -226,6 +248,8 @@ FILTERS: dict[str, Any] = {
     "number": number,
     "short_number": short_number,
     "size": size_words,
+    "memory": memory,
+    "cpu": cpu,
     "span": span,
     "percent": percent,
     "whole_percent": whole_percent,

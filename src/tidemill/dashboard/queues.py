@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from tidemill.client.limits import LimitState, allows
 from tidemill.client.stats.loads import QueueCounts, is_living, serving
-from tidemill.dashboard.ended_charts import ended_charts, sparks, window_of
+from tidemill.dashboard.ended_charts import depth_sparks, ended_charts, sparks, window_of
 from tidemill.dashboard.formats import percent, span
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
@@ -70,7 +70,8 @@ async def queues(request: PageRequest) -> Response:
     """List all queues, and all limits for users who may see all tenants."""
     values = await request.read(_list, request, await _counts(request))
     paths = await request.cached(("queue sparks", request.tenant), sparks, request, "queue")
-    return request.render("queues.html", paths=paths, **values)
+    depths = await request.cached(("queue depths", request.tenant), depth_sparks, request)
+    return request.render("queues.html", paths=paths, depths=depths, **values)
 
 
 async def _counts(request: PageRequest) -> QueueCounts:

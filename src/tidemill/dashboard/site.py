@@ -44,6 +44,7 @@ from tidemill.dashboard import (
     task_actions,
     tasks,
     tenants,
+    worker_actions,
     workers,
 )
 from tidemill.dashboard import settings as settings_pages
@@ -74,7 +75,7 @@ MODULES = (
     sign_in, single_sign_on, overview, live, go,
     jobs, jobs_bulk, jobs_undo, jobs_view, job_copy, job_actions, job, errors, flows, logs,
     schedule_preview, schedule_editor, schedules, task_actions, tasks, enqueue, queue_actions, queues,
-    workers, tenants, alerts, notifications, archive, audit, sessions, settings_pages, keys,
+    worker_actions, workers, tenants, alerts, notifications, archive, audit, sessions, settings_pages, keys,
 )  # fmt: skip
 """The page modules. Modules with literal paths precede those with a placeholder in the same place."""
 

@@ -1,4 +1,4 @@
-"""Worker and lease pages, with draining and lease release."""
+"""Worker and lease pages, with lease release."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from tidemill.dashboard.confirmation import ask
 from tidemill.dashboard.ended_charts import LATELY, sparks
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
+from tidemill.dashboard.worker_tree import WorkerSlot, by_host
 from tidemill.domain import alerts
 from tidemill.domain.access import Role
 from tidemill.domain.alerts import AlertInput, LeaderFact
@@ -37,30 +38,6 @@ MOST_GONE = 100
 
 NEWEST = 200
 """Number of recently ended jobs that are searched for those of one worker."""
-
-
-class WorkerSlot(NamedTuple):
-    """A worker, its liveness, and its visible held jobs, oldest claim first."""
-
-    worker: Worker
-    how: str
-    claimed: int
-    running: int
-    held: list[HeldRow]
-
-    @property
-    def living(self) -> bool:
-        return self.how in ("alive", "late")
-
-    @property
-    def number(self) -> int:
-        return self.claimed + self.running
-
-    @property
-    def fraction(self) -> float:
-        """The share of its slots in use."""
-        slots = self.worker.concurrency
-        return min(self.number / slots, 1.0) if slots else 0.0
 
 
 class DutyRow(NamedTuple):
@@ -86,37 +63,6 @@ class LeaseRow(NamedTuple):
     duties: list[DutyRow]
 
 
-class HostGroup(NamedTuple):
-    """The workers of one host, busiest first."""
-
-    name: str
-    seats: list[WorkerSlot]
-
-    @property
-    def slots(self) -> int:
-        return sum(seat.worker.concurrency for seat in self.seats if seat.living)
-
-    @property
-    def held(self) -> int:
-        return sum(seat.number for seat in self.seats)
-
-    @property
-    def fraction(self) -> float:
-        """The share of the slots in use."""
-        return min(self.held / self.slots, 1.0) if self.slots else 0.0
-
-
-def by_host(seats: Iterable[WorkerSlot]) -> list[HostGroup]:
-    """Group workers by their host, in the order of the names."""
-    hosts: dict[str, list[WorkerSlot]] = defaultdict(list)
-    for seat in seats:
-        hosts[seat.worker.host].append(seat)
-    return [
-        HostGroup(host, sorted(group, key=lambda seat: (-seat.number, seat.worker.name)))
-        for host, group in sorted(hosts.items())
-    ]
-
-
 @pages.get("/workers", role=Role.VIEWER, everywhere=True)
 async def workers(request: PageRequest) -> Response:
     """List the workers and the leases."""
@@ -131,30 +77,6 @@ async def worker(request: PageRequest) -> Response:
         about, request.app.stats.worker_performance, LATELY, tenant=request.tenant, limit=MOST_WORKERS
     )
     return request.render("worker.html", **await request.read(_look_at, request, request.id(), did))
-
-
-@pages.get("/workers/{id}/drain", role=Role.ADMIN, everywhere=True)
-async def ask_drain(request: PageRequest) -> Response:
-    """Ask for confirmation before a worker is drained."""
-    seat = await request.read(_living, request, request.id())
-    jobs = "job" if seat.number == 1 else f"{seat.number:,} jobs"
-    return ask(
-        request,
-        title=f"Drain {seat.worker.name}?",
-        words=f"It finishes the {jobs} that it holds, claims no more, and then stops. Its supervisor may start another.",
-        action=f"/workers/{seat.worker.id}/drain",
-        button="Drain it",
-        back="/workers",
-    )
-
-
-@pages.post("/workers/{id}/drain", role=Role.ADMIN, everywhere=True)
-async def drain(request: PageRequest) -> Response:
-    """Ask a worker to finish its jobs and claim no more."""
-    seat = await request.read(_living, request, request.id())
-    is_new = await request.act(request.app.control.drain, seat.worker.id)
-    words = "finishes its jobs and then stops" if is_new else "is already draining"
-    return request.back("/workers", f"{seat.worker.name} {words}.")
 
 
 @pages.get("/leases/release", role=Role.ADMIN, everywhere=True)
@@ -237,7 +159,8 @@ def _look_at(request: PageRequest, id: UUID, did: Report[WorkerPerformance]) -> 
     }
 
 
-def _living(request: PageRequest, id: UUID) -> WorkerSlot:
+def living(request: PageRequest, id: UUID) -> WorkerSlot:
+    """Return a living worker, or raise ``WorkerNotFound``."""
     at = request.inspection.now()
     matching = [
         worker for worker in request.inspection.workers() if worker.id == id and is_living(worker, at)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from math import pi, sin
 from random import Random
 
@@ -18,6 +18,7 @@ from tidemill.client.access import acting
 from tidemill.clock import ManualClock, SystemClock
 from tidemill.demo.pause import QUEUE, REASON
 from tidemill.demo.shop import FORMER_RELEASE, RELEASE, book_invoice, charge, send_order
+from tidemill.domain.depths import sample_minute
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.retry import Exponential, Fixed
 from tidemill.engine.context import Context
@@ -51,6 +52,7 @@ class History:
         self.clock = ManualClock(self.today.now() - LENGTH)
         self.app = App(store, clock=self.clock, migrate=True, name="demo")
         self.random = random
+        self._sampled: datetime | None = None
         self.orders = iter(range(1_000, 9_999))
         self._declare()
 
@@ -119,6 +121,14 @@ class History:
 
     def _work(self, least: float, most: float) -> None:
         self.clock.advance(timedelta(seconds=self.random.uniform(least, most)))
+        self._sample()
+
+    def _sample(self) -> None:
+        """Sample the depth of the queues once a minute, as a worker does."""
+        now, store = self.clock.now(), self.app.store
+        if sample_minute(now) != self._sampled:
+            self._sampled = sample_minute(now)
+            store.put_depths(store.measure_depths(now=now), now=now)
 
     def write(self) -> int:
         """Run the jobs of a day, pause a queue with a backlog, and return the number of jobs."""
@@ -140,10 +150,12 @@ class History:
                 ):
                     self._enqueue()
                     made += 1
+                self._sample()
                 testing.drain()
                 ends = began + (SHORT_STEP if is_last else STEP) * self.random.uniform(0.8, 1.0)
                 if (rest := ends - self.clock.now()) > timedelta(0):
                     self.clock.advance(rest)
+                self._sample()
         self.clock.advance(max(timedelta(0), self.left - timedelta(minutes=2)))
         with acting(ADA):
             self.app.control.pause("queue", QUEUE, reason=REASON)

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
+
+from tidemill.domain.worker_reports import ScaleRequest, WorkerReport
 
 WORKER_BEAT = timedelta(seconds=5)
 WORKER_EXPIRY = timedelta(seconds=30)
@@ -50,6 +53,9 @@ class Worker:
     """One worker process. Its id is new at every start; ``node`` is the machine's stable name.
 
     ``beats`` counts heartbeats, so that an observer can distinguish a silent worker from a clock that jumped.
+    ``supervisor`` is the id of the process that takes requests for it, new at every start: its supervisor, or itself if it has
+    none. Workers of versions that take no requests have none. ``place`` is its place among the runners of the supervisor, which
+    its successor takes over.
     """
 
     id: UUID
@@ -66,6 +72,10 @@ class Worker:
     beat_at: datetime | None = None
     expires_at: datetime | None = None
     beats: int = 0
+    supervisor: UUID | None = None
+    place: int = 0
+    report: WorkerReport | None = None  #: with its latest heartbeat
+    paused: bool = False  #: an operator asked it to claim nothing for now
 
     @property
     def left(self) -> bool:
@@ -77,7 +87,7 @@ class Worker:
 
 def is_active(worker: Worker) -> bool:
     """Whether a worker, if it is alive, claims jobs."""
-    return worker.state is WorkerState.ACTIVE
+    return worker.state is WorkerState.ACTIVE and not worker.paused
 
 
 class CancelRequest(NamedTuple):
@@ -102,11 +112,16 @@ class Heartbeat(NamedTuple):
 
 
 class Pulse(NamedTuple):
-    """The answer to a heartbeat: workers that are still registered, workers to drain, and held jobs to cancel."""
+    """The answer to a heartbeat: workers that are still registered, workers to drain, and held jobs to cancel.
+
+    Also the paused workers, and by worker the latest request to its supervisor.
+    """
 
     alive: frozenset[UUID]
     draining: frozenset[UUID]
     cancels: list[CancelRequest]
+    paused: frozenset[UUID] = frozenset()
+    scales: Mapping[UUID, ScaleRequest] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)

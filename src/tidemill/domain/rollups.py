@@ -96,13 +96,18 @@ def compactions(now: datetime) -> list[Compaction]:
 
 def expiries(now: datetime) -> list[Expiry]:
     """The rollups that are too old to keep."""
-    days = floored(now - KEPT[Unit.DAY], LENGTHS[Unit.DAY])
+    days = days_before(now)
     workers = floored(now - WORKERS_KEPT, LENGTHS[Unit.DAY])
     return [
         Expiry(RollupScope.DETAIL, days),
         Expiry(RollupScope.TOTAL, days),
         Expiry(RollupScope.WORKER, workers),
     ]
+
+
+def days_before(now: datetime) -> datetime:
+    """The instant before which figures of days are too old to keep."""
+    return floored(now - KEPT[Unit.DAY], LENGTHS[Unit.DAY])
 
 
 def unit_of(window: timedelta) -> Unit:

@@ -11,7 +11,8 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from random import Random
 from types import TracebackType
@@ -29,6 +30,7 @@ from tidemill.domain.liveness import confirm_after, holds_for
 from tidemill.domain.outcome import Released
 from tidemill.domain.releases import CONFIRM
 from tidemill.domain.retention import ArchivePolicy
+from tidemill.domain.worker_reports import ScaleRequest, SlotCounts, WorkerReport
 from tidemill.engine.app_lookup import refuse_while_importing
 from tidemill.engine.completion import Connections
 from tidemill.engine.duties import (
@@ -47,6 +49,7 @@ from tidemill.engine.exchange.sources import Claimer
 from tidemill.engine.heartbeat import HeartbeatThread
 from tidemill.engine.listener import WakeupListener
 from tidemill.engine.node import host_name, machine_name, process_name, release_here
+from tidemill.engine.process_figures import ProcessMeter
 from tidemill.engine.runner.code_check import CodeCheck
 from tidemill.engine.runner.runner import ClaimerFactory, Runner
 from tidemill.engine.runner.watchdog import Fence
@@ -110,6 +113,10 @@ class EmbeddedWorker:
         self._parts: tuple[HeartbeatThread, Duties, WakeupListener] | None = None
         self._here: Duties | None = None
         self._over = False
+        self._address: UUID | None = None  # that requests of operators name
+        self._slots: SlotCounts | None = None  # as an operator requested
+        self._paused, self._scaled = False, 0
+        self._meter = ProcessMeter(clock)
 
     # Lifecycle --------------------------------------------------------------------------------------------------------
 
@@ -162,6 +169,9 @@ class EmbeddedWorker:
             on_drain=self._on_drain,
             on_lost=self._on_lost,
             on_confirmed=self._on_confirmed,
+            on_pause=self._on_pause,
+            on_scale=self._on_scale,
+            report=self._reports,
         )
 
     def duties(self, listener: WakeupListener | None) -> Duties:
@@ -256,7 +266,10 @@ class EmbeddedWorker:
     def _begin(self, heart: HeartbeatThread, listener: WakeupListener | None) -> Runner:
         """Register as a new worker and start a runner for it."""
         me = self._new_worker_id()
+        self._address = self._address or self._new_worker_id()
         settings = self._settings
+        if self._slots is not None:
+            settings = replace(settings, **self._slots._asdict())
         host = host_name()
         confirmed = heart.add(
             Worker(
@@ -269,6 +282,10 @@ class EmbeddedWorker:
                 queues=settings.queues or (),
                 tasks=tuple(self._registry.served_names()),
                 concurrency=settings.concurrency + settings.threads + settings.children,
+                supervisor=self._address,
+                place=1,
+                report=self._report(SlotCounts(settings.concurrency, settings.threads, settings.children)),
+                paused=self._paused,
             )
         )
         fence = Fence(self._clock, me, limit=holds_for(settings.expiry), confirmed=confirmed)
@@ -288,6 +305,7 @@ class EmbeddedWorker:
             fence=fence,
             store_name=self._store_name,
             make_claimer=self._make_claimer,
+            paused=self._paused,
         )
         try:
             runner.start()
@@ -420,6 +438,38 @@ class EmbeddedWorker:
         if runner is not None and runner.worker == worker:
             _log.info("worker %s was asked to drain: it claims nothing more", worker)
             runner.drain()
+
+    def _on_pause(self, worker: UUID, paused: bool) -> None:
+        runner = self._runner
+        if runner is not None and runner.worker == worker:
+            self._paused = paused
+            if paused:
+                _log.info("worker %s is paused at an operator's request", worker)
+                runner.pause()
+            else:
+                _log.info("worker %s claims again at an operator's request", worker)
+                runner.resume()
+
+    def _on_scale(self, worker: UUID, request: ScaleRequest) -> None:
+        runner = self._runner
+        # A worker that registers again gets the latest request again.
+        if runner is not None and runner.worker == worker and request.number > self._scaled:
+            self._scaled, self._slots = request.number, request.scale.slots
+            _log.info(
+                "worker %s is scaled at an operator's request: %d coroutines, %d threads and %d children",
+                worker,
+                *request.scale.slots,
+            )
+            runner.resize(request.scale.slots)
+
+    def _reports(self) -> Mapping[UUID, WorkerReport]:
+        runner = self._runner
+        if runner is None:
+            return {}
+        return {runner.worker: self._report(runner.slots)}
+
+    def _report(self, slots: SlotCounts) -> WorkerReport:
+        return WorkerReport(slots, self._meter.measure(os.getpid()))
 
     def _on_confirmed(self, workers: frozenset[UUID], at: float) -> None:
         fence = self._fence

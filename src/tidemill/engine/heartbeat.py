@@ -1,4 +1,4 @@
-"""Heartbeat thread: renews workers' leases and receives cancel and drain requests.
+"""Heartbeat thread: renews workers' leases, and receives requests to cancel jobs and to drain, pause and scale workers.
 
 It renews leases and passes messages on. It must not claim, finish or judge a job, and no user code runs on its thread.
 """
@@ -8,15 +8,18 @@ from __future__ import annotations
 import logging
 import random as dice
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 from tidemill.clock import Clock
 from tidemill.domain.cluster import CancelRequest, Pulse, Worker
 from tidemill.domain.liveness import holds_for
+from tidemill.domain.worker_reports import ScaleRequest, WorkerReport
 from tidemill.errors import StoreError
 from tidemill.stores.base import Store
+from tidemill.stores.requests import NO_REPORTS
 
 _log = logging.getLogger("tidemill.engine")
 
@@ -30,11 +33,12 @@ _JOIN = 15.0  # seconds; longer than any store call can block
 class _Life:
     """The lease of one worker. ``confirmed`` is when the last beat that was answered had been *sent*."""
 
-    __slots__ = ("confirmed", "draining")
+    __slots__ = ("confirmed", "draining", "paused", "scale")
 
-    def __init__(self, confirmed: float) -> None:
+    def __init__(self, confirmed: float, *, paused: bool) -> None:
         self.confirmed = confirmed
-        self.draining = False
+        self.draining, self.paused = False, paused
+        self.scale = 0  # the number of the latest request that was passed on
 
 
 class HeartbeatThread:
@@ -49,7 +53,9 @@ class HeartbeatThread:
     ``on_cancel`` receives each cancel request of a held job once per claim. ``on_drain`` receives a worker that must
     claim nothing more. ``on_lost`` receives a worker whose lease may have expired: other workers may have its jobs, and
     no more beats are sent for it. ``on_confirmed`` receives the workers whose beat was answered and the monotonic time
-    at which it was sent. All callbacks run on the heartbeat thread and must return soon.
+    at which it was sent. ``on_pause`` receives a worker and whether it is paused, when that changes. ``on_scale`` receives
+    each new request to the supervisor of a worker, once for each of its workers. ``report`` returns the reports of workers
+    that go with a beat. All callbacks run on the heartbeat thread and must return soon.
     """
 
     def __init__(
@@ -63,9 +69,13 @@ class HeartbeatThread:
         on_drain: Callable[[UUID], None],
         on_lost: Callable[[UUID], None],
         on_confirmed: Callable[[frozenset[UUID], float], None] | None = None,
+        on_pause: Callable[[UUID, bool], None] = lambda _worker, _paused: None,
+        on_scale: Callable[[UUID, ScaleRequest], None] = lambda _worker, _request: None,
+        report: Callable[[], Mapping[UUID, WorkerReport]] = lambda: NO_REPORTS,
         random: dice.Random | None = None,
     ) -> None:
         self._store, self._clock = store, clock
+        self._on_pause, self._on_scale, self._report = on_pause, on_scale, report
         self._beat, self._lease = beat.total_seconds(), expiry
         self._limit = holds_for(expiry)
         self._on_confirmed = on_confirmed
@@ -94,7 +104,7 @@ class HeartbeatThread:
         with self._changed:
             if not self._lives:
                 self._due = sent + self._beat
-            self._lives[worker.id] = _Life(sent)
+            self._lives[worker.id] = _Life(sent, paused=worker.paused)
             self._wake()
         return sent
 
@@ -173,8 +183,9 @@ class HeartbeatThread:
                 return self._until(now, due)
             self._soon = False
             self._last = now
+        reports = self._reports(ids)
         try:
-            pulse = self._store.beat(ids, lease=self._lease)
+            pulse = self._store.beat(ids, lease=self._lease, reports=reports)
         except Exception as error:  # noqa: BLE001  (a failed beat is always tried again)
             self._failed(error)
         else:
@@ -183,6 +194,15 @@ class HeartbeatThread:
         self._give_up(now)
         with self._changed:
             return self._until(now, self._due)
+
+    def _reports(self, ids: list[UUID]) -> Mapping[UUID, WorkerReport]:
+        """The reports of these workers. A failure must not prevent the beat."""
+        try:
+            reports = self._report()
+        except Exception:  # noqa: BLE001
+            _log.exception("cannot collect the reports of workers")
+            return NO_REPORTS
+        return {id: reports[id] for id in ids if id in reports}
 
     def _until(self, now: float, due: float) -> float:
         """Seconds until the next beat, or until a worker must be given up, whichever is first."""
@@ -193,7 +213,7 @@ class HeartbeatThread:
 
     def _confirmed(self, ids: list[UUID], pulse: Pulse, sent: float) -> None:
         lost: list[UUID] = []
-        draining: list[UUID] = []
+        requests: list[Callable[[], None]] = []
         with self._changed:
             self._due = sent + self._beat
             recovered, self._failures = self._failures, 0
@@ -206,23 +226,36 @@ class HeartbeatThread:
                     lost.append(id)
                     continue
                 life.confirmed = sent
-                if id in pulse.draining and not life.draining:
-                    life.draining = True
-                    draining.append(id)
-            new = [request for request in pulse.cancels if self._told.get(request.id) != request.token]
+                requests += self._requests(id, life, pulse)
+            new = [cancel for cancel in pulse.cancels if self._told.get(cancel.id) != cancel.token]
             # A request that is no longer reported belongs to a job that is no longer held. A new claim has another
             # token.
-            self._told = {request.id: request.token for request in pulse.cancels}
+            self._told = {cancel.id: cancel.token for cancel in pulse.cancels}
         if recovered:
             _log.info("heartbeats succeed again after %d failures", recovered)
         if pulse.alive and self._on_confirmed is not None:
             self._tell(self._on_confirmed, pulse.alive, sent)
         for id in lost:
             self._lose(id, "it was declared gone")
-        for id in draining:
-            self._tell(self._on_drain, id)
-        for request in new:
-            self._tell(self._on_cancel, request)
+        for pass_on in requests:
+            pass_on()
+        for cancel in new:
+            self._tell(self._on_cancel, cancel)
+
+    def _requests(self, id: UUID, life: _Life, pulse: Pulse) -> list[Callable[[], None]]:
+        """Record the requests to a worker that are new, and return the calls that pass them on."""
+        calls: list[Callable[[], None]] = []
+        if id in pulse.draining and not life.draining:
+            life.draining = True
+            calls.append(partial(self._tell, self._on_drain, id))
+        if (id in pulse.paused) != life.paused:
+            life.paused = not life.paused
+            calls.append(partial(self._tell, self._on_pause, id, life.paused))
+        scale = pulse.scales.get(id)
+        if scale is not None and scale.number > life.scale:
+            life.scale = scale.number
+            calls.append(partial(self._tell, self._on_scale, id, scale))
+        return calls
 
     def _failed(self, error: Exception) -> None:
         """Schedule a retry after a fifth of a beat, doubled each time, at most 2 s, with jitter."""

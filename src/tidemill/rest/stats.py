@@ -25,7 +25,7 @@ from tidemill.web.routes import Handler
 
 routes = Routes("operations")
 
-FOR_ALL = frozenset({"active_workers", "archival", "leaders"})
+FOR_ALL = frozenset({"active_workers", "archival", "depth_history", "leaders"})
 """Reports that belong to no tenant."""
 
 _DAYS = 31 * 86400
@@ -56,6 +56,14 @@ class ThroughputQuery(QueryModel):
     task: Name | None = Field(None, description="Only jobs of this task.")
 
 
+class DepthHistoryQuery(QueryModel):
+    """Time window of the report, and its queues."""
+
+    window: Literal["1h", "24h", "7d"] = "1h"
+    queue: Name | None = Field(None, description="Only this queue; default: the deepest ones.")
+    limit: int = Field(20, ge=1, le=200, description="Maximum number of queues.")
+
+
 class WindowQuery(QueryModel):
     """Time window."""
 
@@ -68,6 +76,8 @@ def query_of(name: str) -> type[QueryModel]:
     """Create the query model of a named report from the report's own parameters."""
     if name == "throughput":
         return ThroughputQuery
+    if name == "depth_history":
+        return DepthHistoryQuery
     takes = inspect.signature(getattr(StatsApi, name)).parameters
     options: dict[str, Any] = {option: field for option, field in _OPTIONS.items() if option in takes}
     return create_model(f"{_title(name)}Query", __base__=QueryModel, **options)

@@ -12,6 +12,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Any
 
+from tidemill.domain.depths import add_depth_series
 from tidemill.domain.failures import FailureCount, FailureGroup
 from tidemill.domain.filters import Page, Sort
 from tidemill.domain.limits import Use
@@ -313,6 +314,7 @@ VERBS: Mapping[str, VerbRoute] = {
     "times_by": _tenant(lambda answers, _: add_times_by(answers)),
     "ended_ever": _all(lambda answers, _: add_ever(answers)),
     "depths": _tenant(lambda answers, _: add_depths(answers)),
+    "depth_series": _all(lambda answers, options: add_depth_series(answers, options.get("limit", 200))),
     "crowd": _tenant(lambda answers, _: add_crowds(answers)),
     "holding": _tenant(ordered(_CLAIMED, limit=100)),
     "holders": _tenant(ordered(attrgetter("worker"))),

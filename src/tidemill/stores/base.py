@@ -41,7 +41,8 @@ laws 19 to 21 (limits) in ``stores.limits``, laws 22 and 23 (statistics) in ``st
 35 and 36 (recorded events and alerts) in ``stores.job_events``, law 37 (occurrences) in ``stores.occurrences``, law 38
 (streams) in ``stores.streams``, law 39 (deals) in ``stores.deals``, law 40 (records of tasks) in ``stores.tasks``, law 41
 (failures) in ``stores.failures``, law 42 (placements of tenants) in ``stores.placements``, and laws 43 and 44 (transfers)
-in ``stores.transfers``.
+in ``stores.transfers``. Law 45 (requests to workers) is in ``stores.requests``, and law 46 (samples of depths) with the
+statistics.
 
 Batches may be empty, and then nothing happens. Duplicate ids in one batch, and duplicate lanes in one claim, are caller errors.
 """
@@ -74,6 +75,7 @@ from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
 from tidemill.domain.log_search import FoundLine, LogFilter
 from tidemill.domain.node_results import NO_STARTS, JobStarts
 from tidemill.domain.states import JobState
+from tidemill.domain.worker_reports import WorkerReport
 from tidemill.stores.access import AuditStore, KeyStore, SessionStore
 from tidemill.stores.archive import ArchiveStore
 from tidemill.stores.archive_control import ArchiveControlStore
@@ -94,12 +96,13 @@ from tidemill.stores.limits import LimitRuleStore, LimitStore
 from tidemill.stores.lock_server import LockingStore
 from tidemill.stores.occurrences import OccurrenceStore
 from tidemill.stores.placements import PlacementStore
+from tidemill.stores.requests import NO_REPORTS, RequestStore
 from tidemill.stores.schedules import DefinitionStore, FireStore, ReleaseStore, ScheduleStore
 from tidemill.stores.seals import SealStore
 from tidemill.stores.server import ServerStore
 from tidemill.stores.settings import SettingsStore
 from tidemill.stores.signals import EventStore, SignalStore
-from tidemill.stores.stats import OccupancyStore, RollupStore, StatsStore
+from tidemill.stores.stats import DepthStore, OccupancyStore, RollupStore, StatsStore
 from tidemill.stores.step_pipeline import StepPipeline
 from tidemill.stores.steps import StepStore
 from tidemill.stores.streams import StreamStore
@@ -358,8 +361,18 @@ class WorkerStore(ABC):
         """Insert a new worker; its lease lasts for ``lease`` from now."""
 
     @abstractmethod
-    def beat(self, ids: Collection[UUID], *, lease: timedelta, now: datetime | None = None) -> Pulse:
-        """Renew these workers' leases, also expired ones. Workers that were declared gone are missing from ``alive``."""
+    def beat(
+        self,
+        ids: Collection[UUID],
+        *,
+        lease: timedelta,
+        reports: Mapping[UUID, WorkerReport] = NO_REPORTS,
+        now: datetime | None = None,
+    ) -> Pulse:
+        """Renew these workers' leases, also expired ones. Workers that were declared gone are missing from ``alive``.
+
+        A report replaces the worker's previous one, and its number of slots. A worker without one keeps them.
+        """
 
     @abstractmethod
     def heartbeats(self, *, now: datetime | None = None) -> list[Heartbeat]:
@@ -403,7 +416,7 @@ class RecoveryStore(ABC):
     def sweep(self, older_than: timedelta, *, now: datetime | None = None) -> int:
         """Delete workers that were declared gone, whose lease ended longer ago than that and that hold no job. Returns the number.
 
-        Also deletes unique keys whose window has passed and that no job holds.
+        Also deletes unique keys whose window has passed and that no job holds, and requests to supervisors without workers.
         """
 
 
@@ -480,6 +493,7 @@ class Store(
     JobQueries,
     RecordStore,
     WorkerStore,
+    RequestStore,
     RecoveryStore,
     LeaseStore,
     ArchiveStore,
@@ -495,6 +509,7 @@ class Store(
     SessionStore,
     StatsStore,
     RollupStore,
+    DepthStore,
     FailureStore,
     OccupancyStore,
     ReleaseStore,

@@ -26,7 +26,7 @@ OWN_WRITES = timedelta(seconds=10)
 
 VERBS = frozenset(
     {
-        "backlogs", "count", "crowd", "declared", "depths", "ended_by", "ended_ever", "flow_totals", "holders", "holding", "jobs", "lately",
+        "backlogs", "count", "crowd", "declared", "depth_series", "depths", "ended_by", "ended_ever", "flow_totals", "holders", "holding", "jobs", "lately",
         "search_archive", "search_logs", "series", "stalled_flows", "standing", "times_by",
         "failure_groups", "failure_series", "failure_counts",
     }

@@ -4,14 +4,17 @@
     rollups, and readers add the two. So counts of ended jobs are exact and current at any time, whatever is killed or late.
     Reopening, deleting, archiving or restoring a job changes no count, and a job that keeps no row is counted as well.
 23. **A query about the present** reads the tables of waiting and held jobs, which are small, or an index of them.
+46. **A queue and minute have one sample**, the first that was stored. A queue that has become empty gets one empty sample. Merging
+    keeps the highest values.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 
+from tidemill.domain.depths import DepthSample, DepthSeries
 from tidemill.domain.rollups import Compaction, EverTotals, Expiry, JobTimes
 from tidemill.domain.states import JobState
 from tidemill.domain.stats import (
@@ -109,6 +112,42 @@ class RollupStore(ABC):
     @abstractmethod
     def drop_rollups(self, expiry: Expiry) -> int:
         """Delete the rollups of a scope that begin before an instant, and return how many."""
+
+
+class DepthStore(ABC):
+    """Samples of the depth of queues, of all tenants together."""
+
+    @abstractmethod
+    def measure_depths(self, *, now: datetime | None = None) -> list[DepthSample]:
+        """The queues with pending or scheduled jobs, by name; nothing if there is a sample of this minute already. Read only, and
+        every waiting job is counted.
+        """
+
+    @abstractmethod
+    def put_depths(self, samples: Sequence[DepthSample], *, now: datetime | None = None) -> int:
+        """Store these samples for the minute of now, and an empty one for each other queue that was not empty at its latest sample.
+        The first sample of a queue and minute stays. Returns how many were stored.
+        """
+
+    @abstractmethod
+    def depth_series(
+        self,
+        window: timedelta,
+        step: timedelta,
+        *,
+        queue: str | None = None,
+        limit: int = 200,
+        now: datetime | None = None,
+    ) -> DepthSeries:
+        """The depth of one queue, or of the ``limit`` deepest ones, in the steps of ``series``: the highest values of each step."""
+
+    @abstractmethod
+    def compact_depths(self, compaction: Compaction) -> int:
+        """Merge the samples of a unit before an instant into the longer unit, and return how many were merged."""
+
+    @abstractmethod
+    def drop_depths(self, before: datetime) -> int:
+        """Delete the samples before an instant, and return how many."""
 
 
 class StatsStore(ABC):

@@ -133,6 +133,9 @@ PATCH  /api/tenants/{name}               tenants.change
 DELETE /api/tenants/{name}               tenants.change
 GET    /api/workers                      workers.read
 POST   /api/workers/{id}/drain           workers.drain
+POST   /api/workers/{id}/pause           workers.pause
+POST   /api/workers/{id}/resume          workers.pause
+POST   /api/workers/{id}/scale           workers.scale
 GET    /api/stores                       workers.read
 GET    /api/shards                       workers.read
 GET    /api/placements                   workers.read
@@ -155,6 +158,7 @@ POST   /api/keys                         keys.change
 DELETE /api/keys/{id}                    keys.change
 GET    /api/stats                        stats.read
 GET    /api/stats/queue_depth            stats.read
+GET    /api/stats/depth_history          metrics.read
 GET    /api/stats/active_workers         metrics.read
 GET    /api/stats/orphans                stats.read
 GET    /api/stats/overdue                stats.read
@@ -196,6 +200,11 @@ GET    /workers                          workers.read
 GET    /workers/{id}                     workers.read
 GET    /workers/{id}/drain               workers.drain
 POST   /workers/{id}/drain               workers.drain
+GET    /workers/{id}/pause               workers.pause
+POST   /workers/{id}/pause               workers.pause
+POST   /workers/{id}/resume              workers.pause
+GET    /workers/{id}/scale               workers.scale
+POST   /workers/{id}/scale               workers.scale
 GET    /leases/release                   workers.drain
 POST   /leases/release                   workers.drain
 GET    /tenants                          tenants.read

@@ -18,6 +18,7 @@ from tidemill.client.access import acting
 from tidemill.domain.bounds import LONGEST_KEY, LONGEST_TAG
 from tidemill.domain.cluster import Worker
 from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.worker_reports import SlotCounts, SupervisorReport, WorkerReport
 from tidemill.ids import new_id
 
 Tasks = dict[str, BoundTask[Any, Any]]
@@ -229,6 +230,9 @@ class World:
                 queues=tuple(QUEUES[:4]),
                 tasks=tuple(TASKS[:4]),
                 concurrency=5,
+                supervisor=new_id(),
+                place=1,
+                report=WorkerReport(SlotCounts(5, 2, 1), supervisor=SupervisorReport(name, number, 1)),
             )
             self.app.store.register(worker, lease=timedelta(hours=1))
             self.ids.setdefault("workers", []).append(str(worker.id))

@@ -34,6 +34,7 @@ from tidemill.client.access import acting
 from tidemill.domain.cluster import Worker
 from tidemill.domain.job import Claim, LogEntry, Progress, ProgressReport
 from tidemill.domain.lanes import ClaimRequest
+from tidemill.domain.worker_reports import ProcessFigures, SlotCounts, SupervisorReport, WorkerReport
 from tidemill.ids import new_id
 
 NOW = datetime(2026, 9, 7, 12, 40, tzinfo=UTC)
@@ -65,7 +66,9 @@ class Showroom:
         with self.app.testing() as testing:
             while self.clock.now() < NOW - timedelta(seconds=70):
                 self._some()
+                self._sample()
                 testing.drain()
+                self._sample()
                 self._until(
                     min(
                         NOW - timedelta(seconds=70),
@@ -85,6 +88,7 @@ class Showroom:
             self._begin(worker, number)
         self._until(NOW)
         store = self.app.store
+        self._sample()
         store.report(self.reports, now=NOW)
         store.beat(crew, lease=timedelta(seconds=30), now=NOW)
         store.acquire("duties", crew[0], ttl=timedelta(seconds=10), now=NOW)
@@ -246,6 +250,11 @@ class Showroom:
         self._one("transcode", "acme", film="harbour-at-night", minutes=6)
         self._one("resize_photos", "globex", album="summer", photos=8)
 
+    def _sample(self) -> None:
+        """Sample the depth of the queues, as a worker does."""
+        now, store = self.clock.now(), self.app.store
+        store.put_depths(store.measure_depths(now=now), now=now)
+
     # Workers -------------------------------------------------------------------------------------------------------------
 
     def _hired(self, number: int) -> UUID:
@@ -259,6 +268,13 @@ class Showroom:
             queues=QUEUES,
             tasks=tuple(self.tasks),
             concurrency=8,
+            supervisor=new_id(),
+            place=1,
+            report=WorkerReport(
+                SlotCounts(5, 2, 1),
+                ProcessFigures(118_400_000 + number * 9_000_000, 0.64 / number),
+                SupervisorReport(f"mill-{number}", 4_015, 1, ProcessFigures(43_100_000, 0.012)),
+            ),
         )
         return self.app.store.register(worker, lease=timedelta(hours=2), now=self.clock.now()).id
 

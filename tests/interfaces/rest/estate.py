@@ -66,6 +66,7 @@ class Estate:
 
 
 BODIES: dict[tuple[str, str], Any] = {
+    ("POST", "/api/workers/{id}/scale"): {"threads": 2},
     ("POST", "/api/jobs"): {"task": "send", "args": {"to": "x"}},
     ("POST", "/api/jobs/create"): {"task": "send", "args": {"to": "x"}},
     ("POST", "/api/jobs/bulk"): {"action": "retry", "filter": {"task": ["send", "fail"]}},

@@ -12,8 +12,10 @@ from tests.interfaces.rest.kit import Site, problem
 
 from tidemill.clock import SystemClock
 from tidemill.domain.cluster import Worker
+from tidemill.domain.depths import DepthSample
 from tidemill.domain.job import JobRow
 from tidemill.domain.retention import archive_document
+from tidemill.domain.worker_reports import ProcessFigures, SlotCounts, SupervisorReport, WorkerReport
 from tidemill.errors import StoreUnavailable
 from tidemill.ids import new_id
 from tidemill.rest.api import all_routes
@@ -405,6 +407,37 @@ def test_a_cursor_continues_a_list_of_schedules(shop: Site) -> None:
 
 
 # Workers and settings --------------------------------------------------------------------------------------------------
+
+
+def test_workers_are_paused_resumed_and_scaled(shop: Site) -> None:
+    supervisor = SupervisorReport("h-1", 1, 2, ProcessFigures(4096, 0.5))
+    report = WorkerReport(SlotCounts(4, 2, 0), ProcessFigures(8192), supervisor)
+    worker = Worker(id=new_id(), name="w1", host="h", pid=2, supervisor=new_id(), place=1, report=report)
+    shop.app.store.register(worker, lease=timedelta(minutes=5))
+
+    (found,) = fits("/api/workers", shop.get("/api/workers", tenant="*"))["items"]
+    assert (found["memory"], found["cpu"], found["place"]) == (8192, None, 1)
+    assert found["slots"] == {"concurrency": 4, "threads": 2, "children": 0}
+    assert (found["supervisor"]["name"], found["supervisor"]["processes"]) == ("h-1", 2)
+    for verb, paused in (("pause", True), ("pause", True), ("resume", False)):
+        answer = shop.call("POST", f"/api/workers/{worker.id}/{verb}", tenant="*", role="operator")
+        assert (answer.status_code, answer.json()["paused"]) == (202, paused)
+    path = f"/api/workers/{worker.id}/scale"
+    answer = shop.call("POST", path, tenant="*", role="admin", json={"processes": 3})
+    slots = {"concurrency": 4, "threads": 2, "children": 0}
+    assert (answer.status_code, answer.json()) == (202, {"processes": 3, "slots": slots})
+    for numbers in ({"processes": 1000}, {"children": 1}, {"threads": 0}):
+        assert shop.call("POST", path, tenant="*", role="admin", json=numbers).status_code == 422
+    assert shop.call("POST", path, tenant="*", role="operator", json={"threads": 3}).status_code == 403
+
+
+def test_the_depth_of_queues_over_time_is_listed(shop: Site) -> None:
+    shop.app.store.put_depths([DepthSample("mail", 7, 2, timedelta(seconds=9))])
+    report = fits("/api/stats/depth_history", shop.get("/api/stats/depth_history?queue=mail", tenant="*"))
+    row = report["rows"][-1]
+    assert (row["queue"], row["pending"], row["scheduled"], row["oldest"]) == ("mail", 7, 2, 9.0)
+    assert len(report["rows"]) == 60
+    assert shop.get("/api/stats/depth_history?queue=none", tenant="*")["rows"] == []
 
 
 def test_workers_are_listed_and_drained(shop: Site) -> None:

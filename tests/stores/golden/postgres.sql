@@ -32,6 +32,8 @@ create table tidemill.dependencies(job_id uuid not null, needs_id uuid not null,
   condition text not null default 'success'::text, shard smallint not null default 0);
 create table tidemill.deploys(app text collate "C" not null, release text collate "C" not null,
   deployed_at timestamptz not null);
+create table tidemill.depth_samples(queue text collate "C" not null, at timestamptz not null,
+  unit text collate "C" not null, pending bigint not null, scheduled bigint not null, oldest bigint not null);
 create table tidemill.details(id uuid not null, tenant text collate "C" not null, correlation_id text, parent_id uuid,
   reference_type text, reference_id text, tags jsonb, metadata jsonb, headers jsonb, options jsonb, definition_id uuid,
   definition_version integer, schedule_id uuid, fire_at timestamptz, flow_id uuid, node text, position integer,
@@ -156,10 +158,14 @@ create table tidemill.uses(name text collate "C" not null, used integer not null
 create table tidemill.waits(job_id uuid not null, name text collate "C" not null,
   match text collate "C" not null default ''::text, event boolean not null, tenant text collate "C" not null,
   since_at timestamptz not null, token bigint not null);
+create table tidemill.worker_pauses(supervisor uuid not null, place integer not null);
+create table tidemill.worker_scales(supervisor uuid not null, number bigint not null, processes integer not null,
+  concurrency integer not null, threads integer not null, children integer not null);
 create table tidemill.workers(id uuid not null, name text not null, host text not null, pid bigint not null,
   node text not null, version text not null, queues text not null, tasks text not null, concurrency integer not null,
   state text not null, started_at timestamptz not null, beat_at timestamptz not null, expires_at timestamptz not null,
-  beats bigint not null, schema_version integer not null default 0);
+  beats bigint not null, schema_version integer not null default 0, supervisor uuid, place integer not null default 0,
+  report text);
 alter table tidemill.archive partition by RANGE (id);
 create table tidemill.archive_before partition;
 create table tidemill.archive_default partition;
@@ -186,6 +192,12 @@ alter table tidemill.dependencies add CHECK ((condition = ANY (ARRAY['success'::
   'not_success'::text, 'end'::text, 'first_failure'::text])));
 alter table tidemill.dependencies add PRIMARY KEY (job_id, needs_id);
 alter table tidemill.deploys add PRIMARY KEY (app, release);
+alter table tidemill.depth_samples add CHECK ((oldest >= 0));
+alter table tidemill.depth_samples add CHECK ((pending >= 0));
+alter table tidemill.depth_samples add CHECK ((scheduled >= 0));
+alter table tidemill.depth_samples add CHECK ((unit = ANY (ARRAY['minute'::text, 'quarter'::text, 'hour'::text,
+  'day'::text])));
+alter table tidemill.depth_samples add PRIMARY KEY (queue, at, unit);
 alter table tidemill.details add PRIMARY KEY (id);
 alter table tidemill.error_marks add CHECK ((status = ANY (ARRAY['open'::text, 'muted'::text, 'resolved'::text])));
 alter table tidemill.error_marks add PRIMARY KEY (tenant, fingerprint);
@@ -273,6 +285,13 @@ alter table tidemill.unreachable_jobs add PRIMARY KEY (job_id);
 alter table tidemill.uses add CHECK ((used >= 0));
 alter table tidemill.uses add PRIMARY KEY (name);
 alter table tidemill.waits add PRIMARY KEY (job_id, event, name, match);
+alter table tidemill.worker_pauses add PRIMARY KEY (supervisor, place);
+alter table tidemill.worker_scales add CHECK ((children >= 0));
+alter table tidemill.worker_scales add CHECK ((concurrency >= 0));
+alter table tidemill.worker_scales add CHECK ((number > 0));
+alter table tidemill.worker_scales add CHECK ((processes > 0));
+alter table tidemill.worker_scales add CHECK ((threads >= 0));
+alter table tidemill.worker_scales add PRIMARY KEY (supervisor);
 alter table tidemill.workers add CHECK ((state = ANY (ARRAY['active'::text, 'draining'::text, 'stopped'::text])));
 alter table tidemill.workers add PRIMARY KEY (id);
 CREATE INDEX alerts_opened ON tidemill.alerts USING btree (opened_at, id);
@@ -286,6 +305,7 @@ CREATE INDEX archived_flows_ended ON tidemill.archived_flows USING btree (tier, 
 CREATE INDEX blobs_created ON tidemill.blobs USING btree (created_at) WHERE ((part = 0) AND (NOT archived));
 CREATE INDEX definitions_task ON tidemill.definitions USING btree (tenant, task);
 CREATE INDEX dependencies_needs ON tidemill.dependencies USING btree (needs_id);
+CREATE INDEX depth_samples_at ON tidemill.depth_samples USING btree (at, unit);
 CREATE INDEX details_correlation ON tidemill.details USING btree (correlation_id,
   id) WHERE (correlation_id IS NOT NULL);
 CREATE INDEX details_definition ON tidemill.details USING btree (definition_id, id) WHERE (definition_id IS NOT NULL);

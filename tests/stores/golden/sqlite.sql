@@ -37,6 +37,10 @@ CREATE TABLE tidemill_dependencies( job_id blob not null, needs_id blob not null
   'first_failure')), shard integer not null default 0, primary key (job_id, needs_id)) strict, without rowid;
 CREATE TABLE tidemill_deploys( app text not null, release text not null, deployed_at integer not null, primary key (app,
   release)) strict, without rowid;
+CREATE TABLE tidemill_depth_samples( queue text not null, at integer not null,
+  unit text not null check (unit in ('minute', 'quarter', 'hour', 'day')),
+  pending integer not null check (pending >= 0), scheduled integer not null check (scheduled >= 0),
+  oldest integer not null check (oldest >= 0), primary key (queue, at, unit)) strict, without rowid;
 CREATE TABLE tidemill_details( id blob not null primary key, tenant text not null, correlation_id text, parent_id blob,
   reference_type text, reference_id text, tags text, metadata text, headers text, options text, definition_id blob,
   definition_version integer, schedule_id blob, fire_at integer, flow_id blob, node text, position integer,
@@ -179,11 +183,16 @@ CREATE TABLE tidemill_uses( name text not null primary key, used integer not nul
 CREATE TABLE tidemill_waits( job_id blob not null, name text not null, match text not null default '',
   event integer not null, tenant text not null, since_at integer not null, token integer not null, primary key (job_id,
   event, name, match)) strict, without rowid;
+CREATE TABLE tidemill_worker_pauses( supervisor blob not null, place integer not null, primary key (supervisor,
+  place)) strict, without rowid;
+CREATE TABLE tidemill_worker_scales( supervisor blob not null primary key, number integer not null check (number > 0),
+  processes integer not null check (processes > 0), concurrency integer not null check (concurrency >= 0),
+  threads integer not null check (threads >= 0), children integer not null check (children >= 0)) strict, without rowid;
 CREATE TABLE tidemill_workers( id blob not null primary key, name text not null, host text not null,
   pid integer not null, node text not null, version text not null, queues text not null, tasks text not null,
   concurrency integer not null, state text not null check (state in ('active', 'draining', 'stopped')),
   started_at integer not null, beat_at integer not null, expires_at integer not null, beats integer not null,
-  schema_version integer not null default 0) strict;
+  schema_version integer not null default 0, supervisor blob, place integer not null default 0, report text) strict;
 CREATE UNIQUE INDEX tidemill_alerts_open on tidemill_alerts(code, subject) where recovered_at is null;
 CREATE INDEX tidemill_alerts_opened on tidemill_alerts(opened_at, id);
 CREATE INDEX tidemill_archive_correlation on tidemill_archive(correlation_id, id) where correlation_id is not null;
@@ -196,6 +205,7 @@ CREATE INDEX tidemill_blobs_created on tidemill_blobs(created_at) where part = 0
 CREATE UNIQUE INDEX tidemill_definitions_key on tidemill_definitions(tenant, key) where deleted_at is null;
 CREATE INDEX tidemill_definitions_task on tidemill_definitions(tenant, task);
 CREATE INDEX tidemill_dependencies_needs on tidemill_dependencies(needs_id);
+CREATE INDEX tidemill_depth_samples_at on tidemill_depth_samples(at, unit);
 CREATE INDEX tidemill_details_correlation on tidemill_details(correlation_id, id) where correlation_id is not null;
 CREATE INDEX tidemill_details_definition on tidemill_details(definition_id, id) where definition_id is not null;
 CREATE INDEX tidemill_details_flow on tidemill_details(flow_id, id) where flow_id is not null;

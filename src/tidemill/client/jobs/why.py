@@ -14,7 +14,7 @@ from uuid import UUID
 
 from tidemill.client.stats.loads import held_by_worker, is_living, serving
 from tidemill.domain.breaker import BreakerPhase, phase_at, read
-from tidemill.domain.cluster import DUTIES, Worker, WorkerState, duty_lease_name, holder_of
+from tidemill.domain.cluster import DUTIES, Worker, WorkerState, duty_lease_name, holder_of, is_active
 from tidemill.domain.filters import JobFilter, Sort
 from tidemill.domain.flow_states import SKIP_REASON, SKIPPED, node_label
 from tidemill.domain.job import JobRow
@@ -407,7 +407,15 @@ def _workers(job: JobRow, around: WhyInput, now: datetime) -> Iterator[Reason]:
         text = _none(len(queue), "living worker", "know", f"task {job.task}", of)
         yield Reason("no_worker_for_task", text)
         return
-    active = [worker for worker in able if worker.state is WorkerState.ACTIVE]
+    active = [worker for worker in able if is_active(worker)]
+    paused = [worker.name for worker in able if worker.paused and worker.state is WorkerState.ACTIVE]
+    if not active and paused:
+        state = "paused" if len(paused) == len(able) else "paused or draining"
+        yield Reason(
+            "workers_paused",
+            f"{_all(len(able), state)}, so no worker will claim it; resume one: tidemill workers resume {paused[0]}.",
+        )
+        return
     if not active:
         yield Reason(
             "draining", f"{_all(len(able), 'draining')}, so no worker will claim it; start another worker."

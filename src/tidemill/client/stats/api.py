@@ -20,6 +20,7 @@ from tidemill.client.stats.reports import (
     Overview,
     PolicyArchival,
     QueueDepth,
+    QueueDepthStep,
     Report,
     Row,
     StatusCount,
@@ -60,6 +61,7 @@ WINDOWS = {
 
 NAMED = (
     "queue_depth",
+    "depth_history",
     "active_workers",
     "orphans",
     "overdue",
@@ -112,6 +114,34 @@ class StatsApi:
         """Return the number of pending jobs that are due in each queue, deepest first."""
         look = self._look(tenant, store)
         return Report(look.at, snapshot.deepest(look, limit))
+
+    @says_missing
+    def depth_history(
+        self,
+        window: Duration = "1h",
+        step: Duration | None = None,
+        *,
+        queue: str | None = None,
+        limit: int = 20,
+        store: str | None = None,
+    ) -> Report[QueueDepthStep]:
+        """Return the depth of queues over time, of all tenants: one queue, or the ``limit`` deepest ones.
+
+        Each row has the highest values of its step. A worker takes one sample per minute; steps without a sample are left
+        out, unless the queue was empty. Samples are kept like the counts of ``throughput``.
+        """
+        length, steps = read_window(window)
+        look = self._look(ALL_TENANTS, store)
+        series = look.store.depth_series(
+            length, _span("step", step) if step is not None else steps, queue=queue, limit=limit, now=look.at
+        )
+        rows = [
+            QueueDepthStep(name, at, cell.pending, cell.scheduled, cell.oldest)
+            for name, cells in series.queues.items()
+            for at, cell in zip(series.steps, cells, strict=True)
+            if cell is not None
+        ]
+        return Report(look.at, rows, series.steps[0])
 
     @says_missing
     def active_workers(self, window: Duration = ACTIVE, *, store: str | None = None) -> Report[ActiveWorker]:
@@ -459,6 +489,7 @@ class StatsApi:
 
     ametrics = async_twin(metrics)
     aqueue_depth = async_twin(queue_depth)
+    adepth_history = async_twin(depth_history)
     aactive_workers = async_twin(active_workers)
     aorphans = async_twin(orphans)
     aoverdue = async_twin(overdue)

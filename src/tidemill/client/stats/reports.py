@@ -37,6 +37,17 @@ class Report(Generic[Row]):
 
 
 @dataclass(frozen=True, slots=True)
+class QueueDepthStep:
+    """The highest depth of one queue within one step."""
+
+    queue: str
+    at: datetime
+    pending: int
+    scheduled: int
+    oldest: timedelta
+
+
+@dataclass(frozen=True, slots=True)
 class QueueDepth:
     """Jobs waiting in a queue: ``pending`` for a worker, ``late`` for their promotion although they are due."""
 

@@ -1,4 +1,7 @@
-"""Fold: merges the journal of ends into rollups, old rollups into longer units, and failures of jobs that are gone."""
+"""Fold: merges the journal of ends into rollups, old rollups into longer units, and failures of jobs that are gone.
+
+It also samples the depth of queues.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from datetime import datetime, timedelta
 
 from tidemill.domain.failures import KEPT, MERGED_AFTER
 from tidemill.domain.rollups import compactions, expiries
+from tidemill.engine.duties.sample import SampleDepths
 from tidemill.engine.duty import Done, Duty
 from tidemill.stores.base import Store
 
@@ -21,10 +25,13 @@ class FoldEnds:
     def __init__(self, store: Store, *, batch: int = _BATCH) -> None:
         self._store, self._batch = store, batch
         self._turn = 0
+        self._sample = SampleDepths(store)
 
     def __call__(self) -> Done:
-        folded = self._store.fold_ends(limit=self._batch)
-        if folded >= self._batch:
+        # First, because a large journal must not delay the sample of a minute.
+        sampled = self._sample()
+        folded = self._store.fold_ends(limit=self._batch) + sampled
+        if folded - sampled >= self._batch:
             return Done(folded, more=True)
         self._turn += 1
         return Done(folded + (self._compact() if self._turn % _SELDOM == 1 else 0))

@@ -61,10 +61,11 @@ class Exchange:
         self.reconnected = recovery.reconnected
         self.rest = shared.rest
 
-    def start(self) -> None:
-        """Start claiming."""
+    def start(self, *, claims: bool = True) -> None:
+        """Start the threads, and claiming unless the worker is paused."""
         with self.changed:
-            self._machine.start()
+            if claims:
+                self._machine.start()
         self.threads.start()
 
     def ring(self) -> None:
@@ -95,6 +96,12 @@ class Exchange:
         """Stop claiming."""
         with self.changed:
             self._machine.pause()
+
+    def resume(self) -> None:
+        """Claim again after a pause."""
+        with self.changed:
+            self._machine.resume()
+            self.changed.notify()
 
     def flushed(self, timeout: float) -> bool:
         """Wait until all results are written. Returns False on timeout or if the exchange is closed."""

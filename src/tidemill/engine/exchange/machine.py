@@ -13,7 +13,7 @@
                       │ IDLE │ ◀─────────────────────┘
                       └──────┘
 
-    any state ── pause ─────────▶ DRAINING
+    any state ── pause ─────────▶ DRAINING ── resume ──▶ POLLING
     any state ── store failed ──▶ RECOVERING ── recovered ──▶ POLLING, STEPPING or, after a pause, DRAINING
     any state ── close ─────────▶ CLOSED
 
@@ -220,6 +220,11 @@ class ExchangeMachine:
     def pause(self) -> None:
         """Claim nothing more; results are still written."""
         self._claiming = False
+
+    def resume(self) -> None:
+        """Claim again after a pause, and look for jobs that arrived in the meantime."""
+        self._claiming = not self._closed
+        self._wake()
 
     def close(self) -> None:
         """End the exchange. Unwritten results are recovered when the worker's lease expires."""

@@ -182,6 +182,12 @@ class LoopExecutor:
         if self._loop is not None:
             self._loop.call_soon(self._loop.call_soon, act)
 
+    def resize(self, slots: int) -> None:
+        """Change the number of coroutines that run at a time. Jobs that run finish."""
+        self.slots = slots
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._fill)
+
     def _fill(self) -> None:
         """Start one more asyncio task for waiting jobs if there is a slot, and check again on the loop's next turn."""
         if self._waiting and self._active < self.slots:
@@ -203,7 +209,8 @@ class LoopExecutor:
         clock, hooks, lease, forks = self._clock, self._hooks, self._lease, self._forks
         waiting, on_ended = self._waiting, self._on_ended
         turned_at = monotonic()
-        while True:
+        # The number of slots may have been reduced.
+        while self._active <= self.slots:
             try:
                 held = waiting.popleft()
             except IndexError:  # another thread may have withdrawn the last one
@@ -352,11 +359,11 @@ class ThreadExecutor:
     def _work(self) -> None:
         while True:
             with self._changed:
-                while not self._waiting and not self._closed:
+                while not self._waiting and not self._closed and not self._is_crowded:
                     self._idle += 1
                     self._changed.wait()
                     self._idle -= 1
-                if self._closed:
+                if self._closed or self._is_crowded:
                     self._threads -= 1
                     return
                 held = self._waiting.popleft()
@@ -392,6 +399,18 @@ class ThreadExecutor:
         """Remove jobs that have not begun: this job, or all of them."""
         with self._changed:
             return withdrawn(self._waiting, held)
+
+    def resize(self, slots: int) -> None:
+        """Change the number of functions that run at a time. Jobs that run finish."""
+        with self._changed:
+            self.slots = slots
+            self._crew(len(self._waiting))
+            self._changed.notify_all()
+
+    @property
+    def _is_crowded(self) -> bool:
+        """Whether there are more threads than slots. Requires the lock."""
+        return self._threads > self.slots + self._extra
 
     def give_up(self, held: HeldJob) -> bool:
         """Abandon a job whose thread does not return, and start another thread for its slot.

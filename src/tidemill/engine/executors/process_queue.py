@@ -31,6 +31,15 @@ AGAIN, LATEST = 0.3, 5.0
 _REMEMBERED = 10_000
 
 
+def most_suspects(children: int, threads: int) -> int:
+    """The maximum number of crash suspects that run or wait in one runner.
+
+    >>> most_suspects(2, 10), most_suspects(20, 10)
+    (16, 40)
+    """
+    return 2 * max(children, min(threads, SUSPECTS))
+
+
 class ProcessQueue:
     """Runs as many jobs at a time as there are children. Crash suspects may use additional spare children.
 
@@ -54,7 +63,7 @@ class ProcessQueue:
         self._waiting: deque[HeldJob] = deque()
         self._processes: ProcessExecutor | None = None
         self._put_off: dict[UUID, int] = {}  # how often each suspect was postponed
-        self._most = 2 * max(settings.children, min(settings.threads, SUSPECTS))
+        self._most = most_suspects(settings.children, settings.threads)
         self._swept = False
         if app_path is not None and settings.children:
             from tidemill.engine.executors.processes import ProcessExecutor
@@ -73,6 +82,14 @@ class ProcessQueue:
     def is_open(self) -> bool:
         """Whether this lane can have children at all."""
         return self._processes is not None
+
+    def resize(self, children: int, threads: int) -> None:
+        """Change the number of children. Jobs that run finish."""
+        if self._processes is not None:
+            with self._lock:
+                self._most = most_suspects(children, threads)
+                self._processes.resize(children, self._most // 2 - children)
+            self._fill()
 
     def submit(self, jobs: Sequence[HeldJob]) -> None:
         """Run these jobs as children become free."""

@@ -202,6 +202,15 @@ class ProcessExecutor:
             self._keeper.start()
         slot.need()
 
+    def resize(self, slots: int, spare: int) -> None:
+        """Change the number of jobs that run at a time. Jobs that run finish; their children become spare ones."""
+        with self.changed:
+            for number in range(len(self._slots) + 1, slots + spare + 1):
+                self._slots.append(ProcessSlot(self, number))
+            for number, slot in enumerate(self._slots, start=1):
+                slot.spare = number > slots
+                slot.wake()
+
     # Calls of the slots ----------------------------------------------------------------------------------------------
 
     @property

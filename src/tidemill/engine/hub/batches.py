@@ -64,6 +64,8 @@ class BatchJoiner:
         args[batch.parameter] = [item for call in calls for item in call.args[batch.parameter]]
         if args.get("ages") is not None:
             args["ages"] = [age for call in calls for age in call.args["ages"]]
+        if first.verb == "beat":
+            args["reports"] = {id: row for call in calls for id, row in call.args.get("reports", {}).items()}
         try:
             result = getattr(self._store, first.verb)(**args)
         except Exception as error:  # noqa: BLE001  (every error is an answer)
@@ -86,6 +88,8 @@ def _part(result: Any, ids: Collection[UUID]) -> Any:
             result.alive & own,
             result.draining & own,
             [request for request in result.cancels if request.worker in own],
+            result.paused & own,
+            {id: scale for id, scale in result.scales.items() if id in own},
         )
     return None if result is None else result & frozenset(ids)
 

@@ -47,8 +47,8 @@ _WORKERS: dict[str, Callable[[Args], Iterable[UUID | None]]] = {
     "ask": lambda args: [*_finishers(args["finishes"]), args["worker"]],
     "claim": lambda args: [args["request"].worker],
     "take_signal": lambda args: [args["fence"].worker],
-    "register": lambda args: [args["worker"].id],
-    "beat": lambda args: args["ids"],
+    "register": lambda args: [args["worker"].id, args["worker"].supervisor or args["worker"].id],
+    "beat": lambda args: [*args["ids"], *args.get("reports", ())],
     "retire": lambda args: args["ids"],
     "held": lambda args: [args["worker"]],
 }

@@ -26,6 +26,7 @@ from tidemill.domain.cluster import CancelRequest
 from tidemill.domain.liveness import holds_for
 from tidemill.domain.releases import CONFIRM
 from tidemill.domain.retry import policy_to_data
+from tidemill.domain.worker_reports import SlotCounts
 from tidemill.early_signals import accept_signals
 from tidemill.engine.app_lookup import Application, find_app, unused_store, user_traceback
 from tidemill.engine.deathwatch import die_with_parent, end_own_descendants, tie_group
@@ -165,6 +166,7 @@ class RunnerMain:
             on_stuck=lambda reason: self._say("stuck", reason=reason),
             fence=self._fence,
             store_name=name,
+            paused=bool(go.get("paused")),
         )
         app.deployed_at = instant_from_data(go.get("deployed_at"))
         assert self._fence is not None  # the "go" message has set it
@@ -232,6 +234,12 @@ class RunnerMain:
                 )
             case "drain":
                 self._begin(runner, lambda: drain(runner))
+            case "pause":
+                runner.pause()
+            case "resume":
+                runner.resume()
+            case "slots":
+                runner.resize(SlotCounts(*message["slots"]))
             case "stop":  # a second one with a shorter grace takes precedence
                 self._begin(runner, lambda: runner.stop(float(message["grace"])))
             case "lost":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from tidemill.domain.job import Claim
 from tidemill.domain.limits import Rules
 from tidemill.domain.node_results import NO_STARTS, JobStarts
 from tidemill.domain.outcome import STOPPING, Misfit
+from tidemill.domain.worker_reports import SlotCounts
 from tidemill.engine.completion import Connections
 from tidemill.engine.exchange.exchange import Exchange
 from tidemill.engine.exchange.finisher import Settled, release, settle_as
@@ -84,6 +86,7 @@ class Runner:
         fence: Fence | None = None,
         store_name: str | None = None,
         make_claimer: ClaimerFactory = Claimer,
+        paused: bool = False,
     ) -> None:
         self.connections, self.store_name, self._hooks = connections, store_name, hooks
         self._noted: set[tuple[int, int]] = set()  # failures that are in the job's log and not written yet
@@ -96,6 +99,7 @@ class Runner:
         self._held: dict[int, HeldJob] = {}
         self._empty = threading.Condition(self._lock)
         self._stopping = self._abandoned = self._closed = False
+        self._draining, self._paused = False, paused
         self._captures: int | None = None
         self._closing = threading.Lock()
         self.counters = Counters()
@@ -160,7 +164,7 @@ class Runner:
         if self._listener is not None:
             self._listener.subscribe(self._heard)
         self._watch.start()
-        self._exchange.start()
+        self._exchange.start(claims=not self._paused)
 
     def wake(self) -> None:
         """Claim soon, because there may be new jobs."""
@@ -168,7 +172,39 @@ class Runner:
 
     def drain(self) -> None:
         """Stop claiming; held jobs are still finished."""
+        self._draining = True
         self._exchange.pause()
+
+    def pause(self) -> None:
+        """Claim nothing until ``resume``; held jobs are still run."""
+        self._paused = True
+        self._exchange.pause()
+
+    def resume(self) -> None:
+        """Claim again, unless the runner is draining."""
+        self._paused = False
+        if not self._draining:
+            self._exchange.resume()
+
+    @property
+    def slots(self) -> SlotCounts:
+        """The number of slots."""
+        return SlotCounts(self.settings.concurrency, self.settings.threads, self.settings.children)
+
+    def resize(self, slots: SlotCounts) -> None:
+        """Change the number of slots. Jobs that run finish, also where there are fewer slots now."""
+        self.settings = replace(self.settings, **slots._asdict())
+        with self._exchange.changed:
+            for name, number in (
+                (LOOP, slots.concurrency),
+                (THREAD, thread_slots(self.settings)),
+                (PROCESS, slots.children),
+            ):
+                self._kinds[name].slots = number
+        self._loop.resize(slots.concurrency)
+        self._threads.resize(thread_slots(self.settings))
+        self._alone.resize(slots.children, slots.threads)
+        self._exchange.ring()
 
     def wait_empty(self, timeout: float | None = None) -> bool:
         """Wait until no job is held. Returns False on timeout."""

@@ -30,6 +30,7 @@ class RunnerPlace:
     wanted: bool = True  #: False once an operator has drained it
     store_name: str | None = None  #: the store of its runners, if the app has several
     paused: bool = False  #: its store cannot be used at present
+    suspended: bool = False  #: its runners claim nothing, at an operator's request
     runner: RunnerProcess | None = None
     successor: RunnerProcess | None = None  #: started, but not ready yet
     start_at: float = float("-inf")  #: earliest start of the next runner
@@ -55,8 +56,12 @@ class RunnerPool:
 
     @property
     def count(self) -> int:
-        """The number of places."""
-        return len(self._seats)
+        """The number of places that are to have a runner."""
+        return sum(seat.wanted for seat in self._seats)
+
+    def wanted_of(self, store: str | None) -> int:
+        """The number of places of this store that are to have a runner."""
+        return sum(seat.wanted for seat in list(self._seats) if seat.store_name == store)
 
     def is_wanted(self, store: str) -> bool:
         """Whether any place of this store is to have a runner."""
@@ -194,6 +199,36 @@ class RunnerPool:
                 self.drain(one)
         if runner in (seat.runner, seat.successor):
             seat.wanted = False
+
+    def scale(self, store: str | None, processes: int) -> None:
+        """Change the number of runners of a store. Surplus runners drain, the last places first; drained places are used again first."""
+        seats = [seat for seat in self._seats if seat.store_name == store]
+        wanted = [seat for seat in seats if seat.wanted]
+        for seat in wanted[processes:]:
+            seat.wanted = False
+            for runner in (seat.runner, seat.successor):
+                if runner is not None:
+                    self.drain(runner)
+        free = [seat for seat in seats if not seat.wanted]
+        for _ in range(processes - len(wanted)):
+            seat = free.pop(0) if free else self._add_seat(store)
+            if seat.runner is not None:
+                self.vacate(seat.runner)  # it drains; its successor need not wait for that
+            seat.wanted, seat.start_at, seat.recycle = True, float("-inf"), None
+
+    def _add_seat(self, store: str | None) -> RunnerPlace:
+        self._seats.append(RunnerPlace(len(self._seats) + 1, store_name=store))
+        return self._seats[-1]
+
+    def is_suspended(self, runner: RunnerProcess) -> bool:
+        """Whether the runners of this place claim nothing, at an operator's request."""
+        return self._seat(runner).suspended
+
+    def suspend(self, runner: RunnerProcess, *, suspended: bool) -> list[RunnerProcess]:
+        """Record whether the runners of this place claim nothing; return those that are there."""
+        seat = self._seat(runner)
+        seat.suspended = suspended
+        return [other for other in (seat.runner, seat.successor) if other is not None]
 
     def kill_overdue(self) -> list[RunnerProcess]:
         """Kill and return the runners whose time is up."""

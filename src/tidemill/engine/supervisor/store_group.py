@@ -10,13 +10,16 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from tidemill.clock import Clock
+from tidemill.domain.worker_reports import WorkerReport
 from tidemill.engine.store_shares import Wanted, divide, served_stores
 from tidemill.engine.supervisor.runner_hooks import RunnerHooks
 from tidemill.engine.supervisor.store_link import StoreLink, Told
 from tidemill.engine.worker_settings import WorkerSettings
 from tidemill.errors import BadSettings
+from tidemill.stores.requests import NO_REPORTS
 
 _log = logging.getLogger("tidemill.worker")
 
@@ -58,9 +61,14 @@ class StoreGroup:
     """Opens, watches and closes the links of all stores. Only the supervisor's loop changes it."""
 
     def __init__(
-        self, settings: WorkerSettings, clock: Clock, emit: Callable[[Told], None], fire_hooks: RunnerHooks
+        self,
+        settings: WorkerSettings,
+        clock: Clock,
+        emit: Callable[[Told], None],
+        fire_hooks: RunnerHooks,
+        report: Callable[[], Mapping[UUID, WorkerReport]] = lambda: NO_REPORTS,
     ) -> None:
-        self._settings, self._clock, self._emit = settings, clock, emit
+        self._settings, self._clock, self._emit, self._report = settings, clock, emit, report
         self.fire_hooks = fire_hooks
         # The first link exists before a runner has named the stores, because stop requests may come first.
         self._stores = [ServedStore(self._new_link())]
@@ -71,7 +79,7 @@ class StoreGroup:
         return iter(self._stores)
 
     def _new_link(self, name: str | None = None) -> StoreLink:
-        return StoreLink(self._settings, self._clock, self._emit, self.fire_hooks, name)
+        return StoreLink(self._settings, self._clock, self._emit, self.fire_hooks, name, self._report)
 
     @property
     def several(self) -> bool:

@@ -27,6 +27,7 @@ from tidemill.domain.job_requests import TaskData
 from tidemill.domain.outcome import STOPPING, Released
 from tidemill.domain.retry import policy_from_data
 from tidemill.domain.runner_health import verdicts
+from tidemill.domain.worker_reports import ScaleRequest, WorkerReport
 from tidemill.engine.duties import (
     Reclaim,
     TaskDataOf,
@@ -47,6 +48,7 @@ from tidemill.errors import BadSettings, StoreBusy, StoreError, StoreUnavailable
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
+from tidemill.stores.requests import NO_REPORTS
 from tidemill.stores.wakeup_relay import WakeupRelay
 
 _log = logging.getLogger("tidemill.worker")
@@ -105,6 +107,22 @@ class DrainRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class PauseRequested:
+    """An operator requested that a worker claim nothing for now, or claim again."""
+
+    worker: UUID
+    paused: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleRequested:
+    """An operator requested other numbers of runners and slots."""
+
+    request: ScaleRequest
+    store: str | None = None  #: its name, if the app has several
+
+
+@dataclass(frozen=True, slots=True)
 class OverdueSeen:
     """The store lists these jobs as past their timeout: worker, job and token of each."""
 
@@ -126,6 +144,8 @@ Told = (
     | HeartbeatConfirmed
     | CancelRequested
     | DrainRequested
+    | PauseRequested
+    | ScaleRequested
     | OverdueSeen
     | WorkerLeaseLost
 )
@@ -154,8 +174,9 @@ class StoreLink:
         emit: Callable[[Told], None],
         fire_hooks: RunnerHooks,
         name: str | None = None,
+        report: Callable[[], Mapping[UUID, WorkerReport]] = lambda: NO_REPORTS,
     ) -> None:
-        self._settings, self._clock, self._emit = settings, clock, emit
+        self._settings, self._clock, self._emit, self._report = settings, clock, emit, report
         self.name = name  #: of the store, if the app has several
         self.fire_hooks = fire_hooks
         self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -299,6 +320,8 @@ class StoreLink:
                 self._emit,
                 self.fire_hooks,
                 alive=lambda: frozenset(self._here),
+                report=self._report,
+                name=self.name,
             )
             self._parts.listener.subscribe(self.relay.send)
             self._emit(StoreOpened(store.url, self.name))
@@ -370,6 +393,8 @@ class _Parts:
         fire_hooks: FireHooks,
         *,
         alive: Callable[[], frozenset[UUID]],
+        report: Callable[[], Mapping[UUID, WorkerReport]],
+        name: str | None,
     ) -> None:
         random = Random()  # noqa: S311  (spreads load, keeps no secret)
         coordination = settings.coordination or Coordination.LEASE
@@ -387,6 +412,9 @@ class _Parts:
             on_drain=lambda worker: emit(DrainRequested(worker)),
             on_lost=lambda worker: emit(WorkerLeaseLost(worker)),
             on_confirmed=lambda workers, at: emit(HeartbeatConfirmed(workers, at)),
+            on_pause=lambda worker, paused: emit(PauseRequested(worker, paused)),
+            on_scale=lambda _worker, request: emit(ScaleRequested(request, name)),
+            report=report,
             random=random,
         )
         self.duties = Duties(

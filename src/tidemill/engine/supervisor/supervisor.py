@@ -29,6 +29,7 @@ from tidemill.engine.log_formats import LogOutput
 from tidemill.engine.node import host_name, machine_name
 from tidemill.engine.store_shares import Wanted
 from tidemill.engine.supervisor.reloader import Reloader
+from tidemill.engine.supervisor.requests import SupervisorRequests
 from tidemill.engine.supervisor.runner_checks import RunnerChecks, worn
 from tidemill.engine.supervisor.runner_hooks import RunnerHooks
 from tidemill.engine.supervisor.runner_pool import RunnerPool
@@ -48,6 +49,8 @@ from tidemill.engine.supervisor.store_link import (
     DrainRequested,
     HeartbeatConfirmed,
     OverdueSeen,
+    PauseRequested,
+    ScaleRequested,
     StoreLink,
     StoreOpened,
     StoreRefused,
@@ -135,7 +138,10 @@ class Supervisor:
         self._reloader = Reloader(lambda: self.signal(signal.SIGHUP)) if reload else None
         self._seats = RunnerPool(processes, command, self._events.put, self._clock)
         self._fire_hooks = RunnerHooks(self._clock)
-        self._stores = StoreGroup(settings, self._clock, self._events.put, self._fire_hooks)
+        self._requests = SupervisorRequests(self._seats, settings, self._clock)
+        self._stores = StoreGroup(
+            settings, self._clock, self._events.put, self._fire_hooks, self._requests.reports
+        )
         self._notifier = Notifier(os.environ, self._clock, pid=os.getpid())
         self._vitals = SupervisorStatus(self._seats, self._stores, self._notifier, self._clock)
         self._checkup = RunnerChecks(
@@ -264,7 +270,17 @@ class Supervisor:
                 self._joined(event)
             case OverdueSeen(jobs, store):
                 self._checkup.seen(jobs, self._seats.of_store(store))
-            case CancelRequested() | DrainRequested() | WorkerLeaseLost() | HeartbeatConfirmed():
+            case ScaleRequested(request, store):
+                processes = self._requests.scale(store, request)
+                if processes is not None:
+                    self._stores.of(store).processes = processes
+            case (
+                CancelRequested()
+                | DrainRequested()
+                | PauseRequested()
+                | WorkerLeaseLost()
+                | HeartbeatConfirmed()
+            ):
                 self._pass_on(event)
 
     def _signalled(self, number: int) -> None:
@@ -283,7 +299,8 @@ class Supervisor:
         return next((runner for runner in self._seats.crew if runner.worker == worker), None)
 
     def _pass_on(
-        self, event: CancelRequested | DrainRequested | WorkerLeaseLost | HeartbeatConfirmed
+        self,
+        event: CancelRequested | DrainRequested | PauseRequested | WorkerLeaseLost | HeartbeatConfirmed,
     ) -> None:
         """Pass an event of the heartbeat thread to the runner it concerns, if that still exists.
 
@@ -301,6 +318,8 @@ class Supervisor:
             case DrainRequested():
                 _log.info("%s is draining at an operator's request", runner)
                 self._seats.leave_empty(runner)
+            case PauseRequested(_, paused):
+                self._requests.pause(runner, paused=paused)
             case WorkerLeaseLost():
                 _log.error("%s lost its lease and is replaced", runner)
                 self._seats.abandon(runner)
@@ -368,7 +387,11 @@ class Supervisor:
                 version=str(hello.get("version", "")),
                 queues=self._settings.queues or (),
                 tasks=tuple(sorted(tasks)),
-                concurrency=self._slots(),
+                concurrency=self._requests.slots_of(runner.store_name).total,
+                supervisor=self._requests.id,
+                place=runner.seat,
+                report=self._requests.report_of(runner),
+                paused=self._seats.is_suspended(runner),
             )
         )
 
@@ -386,9 +409,6 @@ class Supervisor:
     def _link_of(self, runner: RunnerProcess) -> StoreLink:
         return self._stores.of(runner.store_name).link
 
-    def _slots(self) -> int:
-        return self._settings.concurrency + self._settings.threads + self._settings.children
-
     def _opened(self, url: str, name: str | None) -> None:
         self._stores.opened(name)
         self._seats.pause_store(name, paused=False)
@@ -402,7 +422,12 @@ class Supervisor:
             stores = {store.name: store.processes for store in self._stores} if self._stores.several else None
             self._announce(
                 {"app": self._app, "store": url, "tasks": sorted(tasks), "queues": list(queues)}
-                | {"processes": self._processes, "slots": self._slots(), "health": health, "pid": os.getpid()}
+                | {
+                    "processes": self._processes,
+                    "slots": self._requests.slots_of(name).total,
+                    "health": health,
+                    "pid": os.getpid(),
+                }
                 | ({} if stores is None else {"stores": stores})
             )
         if self._beside is not None and not self._ending:
@@ -432,7 +457,8 @@ class Supervisor:
         if runner.phase is RunnerPhase.JOINING:
             runner.phase = RunnerPhase.WORKING
             deployed_at = instant_to_data(self._link_of(runner).deployed_at)
-            settings, store = settings_to_data(self._settings), runner.store_name
+            store = runner.store_name
+            settings = settings_to_data(self._requests.settings_of(store))
             served = self._stores.of(store)
             if served.relays:
                 served.link.relay.add(runner.pid, runner.wakeups)
@@ -444,6 +470,7 @@ class Supervisor:
                 at=joined.at,
                 store=store,
                 relayed=served.relays,
+                paused=self._seats.is_suspended(runner),
             )
 
     # Runner exits ----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from tidemill.errors import StoreUnavailable, TidemillError
 from tidemill.stores.base import Store
 from tidemill.stores.hub.codec import Decoder, decoder, encode, hints_of
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Changes when a class that travels between hands and hubs gets or loses a field. Hubs answer hands of the same protocol."""
 
 ASK = "ask"

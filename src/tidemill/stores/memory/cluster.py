@@ -13,15 +13,17 @@ from uuid import UUID
 from tidemill.domain.cluster import CancelRequest, Heartbeat, Lease, Pulse, Worker, WorkerState
 from tidemill.domain.job import Claim
 from tidemill.domain.states import JobState
+from tidemill.domain.worker_reports import Scale, ScaleRequest, WorkerReport
 from tidemill.errors import UsageError
 from tidemill.stores.base import LeaseStore, Lock, RecoveryStore, WorkerStore
 from tidemill.stores.memory import unique_keys
 from tidemill.stores.memory.copies import json_copy
 from tidemill.stores.memory.core import MemoryPart
 from tidemill.stores.memory.state import State, claim_of
+from tidemill.stores.requests import NO_REPORTS, RequestStore
 
 
-class MemoryWorkers(MemoryPart, WorkerStore, RecoveryStore):
+class MemoryWorkers(MemoryPart, WorkerStore, RequestStore, RecoveryStore):
     """Liveness, one row per worker."""
 
     def register(self, worker: Worker, *, lease: timedelta, now: datetime | None = None) -> Worker:
@@ -31,22 +33,46 @@ class MemoryWorkers(MemoryPart, WorkerStore, RecoveryStore):
                 raise UsageError(
                     f"worker {worker.id} is already registered; use a new id at every start", id=worker.id
                 )
-            worker = replace(worker, started_at=moment, beat_at=moment, expires_at=moment + lease, beats=0)
+            worker = replace(
+                worker, started_at=moment, beat_at=moment, expires_at=moment + lease, beats=0, paused=False
+            )
             state.workers[worker.id] = worker
             return worker
 
-    def beat(self, ids: Collection[UUID], *, lease: timedelta, now: datetime | None = None) -> Pulse:
+    def beat(
+        self,
+        ids: Collection[UUID],
+        *,
+        lease: timedelta,
+        reports: Mapping[UUID, WorkerReport] = NO_REPORTS,
+        now: datetime | None = None,
+    ) -> Pulse:
         with self._open() as state:
             moment = self._at(now)
             expires_at = moment + lease
             alive = [worker for id in set(ids) if (worker := state.workers.get(id)) and not _gone(worker)]
             for worker in alive:
+                report = reports.get(worker.id)
                 state.workers[worker.id] = replace(
-                    worker, beat_at=moment, expires_at=expires_at, beats=worker.beats + 1
+                    worker,
+                    beat_at=moment,
+                    expires_at=expires_at,
+                    beats=worker.beats + 1,
+                    report=report or worker.report,
+                    concurrency=worker.concurrency if report is None else report.slots.total,
                 )
             living = frozenset(worker.id for worker in alive)
-            draining = frozenset(worker.id for worker in alive if worker.state is WorkerState.DRAINING)
-            return Pulse(living, draining, _cancels(state, living))
+            return Pulse(
+                living,
+                frozenset(worker.id for worker in alive if worker.state is WorkerState.DRAINING),
+                _cancels(state, living),
+                frozenset(worker.id for worker in alive if _place(worker) in state.worker_pauses),
+                {
+                    worker.id: state.worker_scales[worker.supervisor]
+                    for worker in alive
+                    if worker.supervisor in state.worker_scales
+                },
+            )
 
     def retire(self, ids: Collection[UUID], *, crashed: bool = False, now: datetime | None = None) -> None:
         with self._open() as state:
@@ -70,9 +96,39 @@ class MemoryWorkers(MemoryPart, WorkerStore, RecoveryStore):
                     changed.add(id)
             return frozenset(changed)
 
+    def pause_workers(self, ids: Collection[UUID]) -> frozenset[UUID]:
+        with self._open() as state:
+            asked = [worker for id in ids if (worker := state.workers.get(id)) and not _gone(worker)]
+            new = {
+                worker.id: (worker.supervisor, worker.place)
+                for worker in asked
+                if worker.supervisor is not None and _place(worker) not in state.worker_pauses
+            }
+            state.worker_pauses.update(new.values())
+            return frozenset(new)
+
+    def resume_workers(self, ids: Collection[UUID]) -> frozenset[UUID]:
+        with self._open() as state:
+            asked = [worker for id in ids if (worker := state.workers.get(id))]
+            paused = {worker.id: _place(worker) for worker in asked if _place(worker) in state.worker_pauses}
+            state.worker_pauses = {pause for pause in state.worker_pauses if pause not in paused.values()}
+            return frozenset(paused)
+
+    def scale(self, supervisor: UUID, scale: Scale) -> bool:
+        with self._open() as state:
+            if all(_gone(row) for row in state.workers.values() if row.supervisor == supervisor):
+                return False
+            before = state.worker_scales.get(supervisor)
+            state.worker_scales[supervisor] = ScaleRequest(1 if before is None else before.number + 1, scale)
+            return True
+
     def workers(self) -> list[Worker]:
         with self._open() as state:
-            rows = sorted(state.workers.values(), key=lambda worker: worker.id.int, reverse=True)
+            shown = [
+                replace(worker, paused=_place(worker) in state.worker_pauses)
+                for worker in state.workers.values()
+            ]
+            rows = sorted(shown, key=lambda worker: worker.id.int, reverse=True)
             return sorted(rows, key=lambda worker: _known(worker.started_at), reverse=True)
 
     def heartbeats(self, *, now: datetime | None = None) -> list[Heartbeat]:
@@ -130,6 +186,9 @@ class MemoryWorkers(MemoryPart, WorkerStore, RecoveryStore):
             ]
             for id in gone:
                 del state.workers[id]
+            left = {worker.supervisor for worker in state.workers.values()}
+            state.worker_pauses = {pause for pause in state.worker_pauses if pause[0] in left}
+            state.worker_scales = {id: scale for id, scale in state.worker_scales.items() if id in left}
             return len(gone)
 
 
@@ -207,6 +266,10 @@ def _known(instant: datetime | None) -> datetime:
 
 def _gone(worker: Worker) -> bool:
     return worker.state is WorkerState.STOPPED
+
+
+def _place(worker: Worker) -> tuple[UUID | None, int]:
+    return worker.supervisor, worker.place
 
 
 def may_claim(state: State, worker: UUID, now: datetime) -> bool:

@@ -19,6 +19,7 @@ from tidemill.domain.alert_history import StoredAlert
 from tidemill.domain.archive_files import Manifest
 from tidemill.domain.archived_flows import ArchivedFlow
 from tidemill.domain.cluster import Lease, Worker
+from tidemill.domain.depths import DepthStep
 from tidemill.domain.failures import ErrorMark, StoredFailure
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.graph import Edge, FlowRow, Join, UnreachableJob
@@ -38,6 +39,7 @@ from tidemill.domain.streams import StreamEntry, StreamPosition
 from tidemill.domain.subscriptions import StoredEvent
 from tidemill.domain.task_records import TaskRecord
 from tidemill.domain.tenant_placement import TenantPlacement
+from tidemill.domain.worker_reports import ScaleRequest
 
 _EXPIRING = frozenset({JobState.PENDING, JobState.SCHEDULED, JobState.WAITING})
 
@@ -117,6 +119,14 @@ class TimesKey(NamedTuple):
     bucket: int
 
 
+class DepthKey(NamedTuple):
+    """The queue and the time of a sample."""
+
+    unit: Unit
+    queue: str
+    at: datetime
+
+
 @dataclass(slots=True)
 class State:
     """All containers. Every value is immutable, so copying the containers copies everything."""
@@ -191,6 +201,10 @@ class State:
     rollups: dict[RollupKey, RollupSums] = field(default_factory=dict)
     #: Jobs and microseconds.
     rollup_times: dict[TimesKey, tuple[int, int]] = field(default_factory=dict)
+    depths: dict[DepthKey, DepthStep] = field(default_factory=dict)
+    #: Paused places of supervisors, and the latest request to each supervisor.
+    worker_pauses: set[tuple[UUID, int]] = field(default_factory=set)
+    worker_scales: dict[UUID, ScaleRequest] = field(default_factory=dict)
     last_seq: int = 0
     last_position: int = 0
 
@@ -249,6 +263,9 @@ class State:
             ends=list(self.ends),
             rollups=dict(self.rollups),
             rollup_times=dict(self.rollup_times),
+            depths=dict(self.depths),
+            worker_pauses=set(self.worker_pauses),
+            worker_scales=dict(self.worker_scales),
             last_seq=self.last_seq,
             last_position=self.last_position,
         )

@@ -31,6 +31,23 @@ _S = JobState
 _PLACES = ({_S.PENDING}, {_S.SCHEDULED}, {_S.WAITING, _S.REVIEW_NEEDED}, {_S.CLAIMED, _S.RUNNING})
 
 
+def depths_of(state: State, now: datetime, tenant: str) -> list[Depth]:
+    """The queues with waiting or due jobs, by name."""
+    pending: dict[str, int] = defaultdict(int)
+    late: dict[str, int] = defaultdict(int)
+    due: dict[str, list[datetime]] = defaultdict(list)
+    for lane, queue in state.lanes.items():
+        if tenant in (ALL_TENANTS, lane.tenant):
+            pending[lane.queue] += len(queue)
+            due[lane.queue].append(state.jobs[next(iter(queue.values()))].run_at)
+    for run_at, id in state.alarms:
+        job = state.jobs[id]
+        if run_at <= now and job.state is _S.SCHEDULED and tenant in (ALL_TENANTS, job.tenant):
+            late[job.queue] += 1
+            due[job.queue].append(run_at)
+    return [Depth(name, pending[name], late[name], min(due[name])) for name in sorted(due)]
+
+
 class MemoryStats(MemoryPart, StatsStore, OccupancyStore):
     """The queries behind statistics, alerts and the dashboard."""
 
@@ -52,20 +69,7 @@ class MemoryStats(MemoryPart, StatsStore, OccupancyStore):
 
     def depths(self, *, tenant: str, now: datetime | None = None) -> list[Depth]:
         with self._open() as state:
-            moment = self._at(now)
-            pending: dict[str, int] = defaultdict(int)
-            late: dict[str, int] = defaultdict(int)
-            due: dict[str, list[datetime]] = defaultdict(list)
-            for lane, queue in state.lanes.items():
-                if tenant in (ALL_TENANTS, lane.tenant):
-                    pending[lane.queue] += len(queue)
-                    due[lane.queue].append(state.jobs[next(iter(queue.values()))].run_at)
-            for run_at, id in state.alarms:
-                job = state.jobs[id]
-                if run_at <= moment and job.state is _S.SCHEDULED and tenant in (ALL_TENANTS, job.tenant):
-                    late[job.queue] += 1
-                    due[job.queue].append(run_at)
-            return [Depth(name, pending[name], late[name], min(due[name])) for name in sorted(due)]
+            return depths_of(state, self._at(now), tenant)
 
     def lately(self, tasks: Collection[str], *, tenant: str, per_task: int = LATEST) -> list[EndedTiming]:
         with self._open() as state:

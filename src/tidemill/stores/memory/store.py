@@ -15,6 +15,7 @@ from tidemill.stores.memory.archive_control import MemoryArchiveControl
 from tidemill.stores.memory.archive_files import MemoryArchiveFiles
 from tidemill.stores.memory.blobs import MemoryBlobs
 from tidemill.stores.memory.cluster import MemoryLeases, MemoryWorkers
+from tidemill.stores.memory.depths import MemoryDepths
 from tidemill.stores.memory.failures import MemoryFailures
 from tidemill.stores.memory.flow_archive import MemoryFlowArchive
 from tidemill.stores.memory.flows import MemoryFlows
@@ -59,6 +60,7 @@ class MemoryStore(
     MemoryLimits,
     MemoryStats,
     MemoryRollups,
+    MemoryDepths,
     MemoryFailures,
     MemoryKeys,
     MemorySeals,

@@ -10,7 +10,9 @@ from uuid import UUID
 
 from tidemill.domain.cluster import CancelRequest, Heartbeat, Lease, Pulse, Worker, WorkerState
 from tidemill.domain.job import Claim
+from tidemill.domain.worker_reports import Scale, ScaleRequest, SlotCounts, WorkerReport
 from tidemill.stores.base import LeaseStore, Lock, RecoveryStore, WorkerStore
+from tidemill.stores.requests import NO_REPORTS, RequestStore
 from tidemill.stores.sql.base import SqlPart
 from tidemill.stores.sql.driver import Row
 from tidemill.stores.sql.job_rows import dump, load_claim, load_worker
@@ -19,8 +21,8 @@ COUNTS_ENDS = 13
 """The schema version from which on workers count ends; older ones leave theirs at 0."""
 
 
-class SqlWorkers(SqlPart, WorkerStore, RecoveryStore):
-    """register, beat, heartbeats, declare_gone, retire, drain, workers, orphans, overdue, sweep."""
+class SqlWorkers(SqlPart, WorkerStore, RequestStore, RecoveryStore):
+    """register, beat, heartbeats, declare_gone, retire, drain, workers, requests to workers, orphans, overdue, sweep."""
 
     def register(self, worker: Worker, *, lease: timedelta, now: datetime | None = None) -> Worker:
         takes = {
@@ -37,22 +39,44 @@ class SqlWorkers(SqlPart, WorkerStore, RecoveryStore):
             "state": worker.state,
             "lease": lease,
             "schema_version": COUNTS_ENDS,
+            "supervisor": worker.supervisor,
+            "place": worker.place,
+            "report": None if worker.report is None else worker.report.to_text(),
         }
         started_at, expires_at = self._db.run("register", takes)[0]
-        return replace(worker, started_at=started_at, beat_at=started_at, expires_at=expires_at, beats=0)
+        return replace(
+            worker, started_at=started_at, beat_at=started_at, expires_at=expires_at, beats=0, paused=False
+        )
 
-    def beat(self, ids: Collection[UUID], *, lease: timedelta, now: datetime | None = None) -> Pulse:
+    def beat(
+        self,
+        ids: Collection[UUID],
+        *,
+        lease: timedelta,
+        reports: Mapping[UUID, WorkerReport] = NO_REPORTS,
+        now: datetime | None = None,
+    ) -> Pulse:
         if not ids:
             return Pulse(frozenset(), frozenset(), [])
-        rows = self._db.run("beat", {"now": now, "ids": list(ids), "lease": lease})
-        draining = frozenset(row[0] for row in rows if row[1] == WorkerState.DRAINING)
+        takes: dict[str, object] = {"now": now, "ids": list(ids), "lease": lease}
+        if reports:
+            takes["reporters"] = list(reports)
+            takes["slots"] = [report.slots.total for report in reports.values()]
+            takes["reports"] = [report.to_text() for report in reports.values()]
+        rows = self._db.run("beat", takes)
         cancels = [
-            CancelRequest(UUID(id), token, worker, reason)
-            for worker, _, requests in rows
-            if requests is not None
-            for id, token, reason in json.loads(requests)
+            CancelRequest(UUID(id), token, row[0], reason)
+            for row in rows
+            if row[2] is not None
+            for id, token, reason in json.loads(row[2])
         ]
-        return Pulse(frozenset(row[0] for row in rows), draining, sorted(cancels))
+        return Pulse(
+            frozenset(row[0] for row in rows),
+            frozenset(row[0] for row in rows if row[1] == WorkerState.DRAINING),
+            sorted(cancels),
+            frozenset(row[0] for row in rows if row[3]),
+            {row[0]: _request(row[4]) for row in rows if row[4] is not None},
+        )
 
     def heartbeats(self, *, now: datetime | None = None) -> list[Heartbeat]:
         return [Heartbeat(*row) for row in self._db.run("heartbeats", {"now": now})]
@@ -74,6 +98,18 @@ class SqlWorkers(SqlPart, WorkerStore, RecoveryStore):
 
     def workers(self) -> list[Worker]:
         return [load_worker(row) for row in self._db.run("workers")]
+
+    def pause_workers(self, ids: Collection[UUID]) -> frozenset[UUID]:
+        rows = self._db.run("pause_workers", {"ids": list(ids)}) if ids else []
+        return frozenset(row[0] for row in rows)
+
+    def resume_workers(self, ids: Collection[UUID]) -> frozenset[UUID]:
+        rows = self._db.run("resume_workers", {"ids": list(ids)}) if ids else []
+        return frozenset(row[0] for row in rows)
+
+    def scale(self, supervisor: UUID, scale: Scale) -> bool:
+        takes = {"supervisor": supervisor, "processes": scale.processes, **scale.slots._asdict()}
+        return bool(self._db.run("scale", takes))
 
     def orphans(self, limit: int) -> list[Claim]:
         return [load_claim(row) for row in self._db.run("orphans", {"limit": limit})]
@@ -124,6 +160,11 @@ class SqlLeases(SqlPart, LeaseStore):
 
     def hold(self, name: str) -> Lock | None:
         return self._db.hold(name)
+
+
+def _request(text: str) -> ScaleRequest:
+    number, processes, *slots = json.loads(text)
+    return ScaleRequest(number, Scale(processes, SlotCounts(*slots)))
 
 
 def _lease(row: Row) -> Lease:

@@ -15,6 +15,7 @@ from tidemill.domain.job import NO_DETAILS, Claim, Details, ErrorInfo, Execution
 from tidemill.domain.limits import names_of
 from tidemill.domain.retention import ArchivedJob
 from tidemill.domain.states import ENDED, HELD, ExecutionState, JobState
+from tidemill.domain.worker_reports import WorkerReport
 from tidemill.stores.sql.driver import Row
 
 _TROUBLED = ENDED - {JobState.COMPLETED}
@@ -256,6 +257,10 @@ def load_worker(row: Row) -> Worker:
         beat_at,
         expires_at,
         beats,
+        supervisor,
+        place,
+        report,
+        paused,
     ) = row
     return Worker(
         id=id_,
@@ -272,6 +277,10 @@ def load_worker(row: Row) -> Worker:
         beat_at=beat_at,
         expires_at=expires_at,
         beats=beats,
+        supervisor=supervisor,
+        place=place,
+        report=WorkerReport.from_text(report),
+        paused=paused,
     )
 
 

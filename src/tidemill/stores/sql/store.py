@@ -15,6 +15,7 @@ from tidemill.stores.sql.archive_control import SqlArchiveControl
 from tidemill.stores.sql.archive_files import SqlArchiveFiles
 from tidemill.stores.sql.blobs import SqlBlobs
 from tidemill.stores.sql.cluster import SqlLeases, SqlWorkers
+from tidemill.stores.sql.depths import SqlDepths
 from tidemill.stores.sql.driver import Driver
 from tidemill.stores.sql.failures import SqlFailures
 from tidemill.stores.sql.flow_archive import SqlFlowArchive
@@ -58,6 +59,7 @@ class SqlStore(
     SqlLimits,
     SqlStats,
     SqlRollups,
+    SqlDepths,
     SqlFailures,
     SqlKeys,
     SqlSeals,

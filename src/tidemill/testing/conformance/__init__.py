@@ -52,6 +52,7 @@ from tidemill.testing.conformance.cluster import LeaseLaws, OrphanLaws, WorkerLa
 from tidemill.testing.conformance.control import CancelLaws, DeleteLaws, MoveLaws  # noqa: E402
 from tidemill.testing.conformance.deals import DealLaws  # noqa: E402
 from tidemill.testing.conformance.definitions import DefinitionLaws, DefinitionSwitchLaws  # noqa: E402
+from tidemill.testing.conformance.depth_samples import DepthSampleLaws  # noqa: E402
 from tidemill.testing.conformance.executions import BacklogLaws, LatelyLaws, TaskCrowdLaws  # noqa: E402
 from tidemill.testing.conformance.failures import (  # noqa: E402
     ErrorMarkLaws,
@@ -116,6 +117,7 @@ from tidemill.testing.conformance.transfers import TransferLaws  # noqa: E402
 from tidemill.testing.conformance.unique import UniqueLaws  # noqa: E402
 from tidemill.testing.conformance.waits import ExpiredLaws, WaitingLaws  # noqa: E402
 from tidemill.testing.conformance.wakeups import SignalLaws  # noqa: E402
+from tidemill.testing.conformance.worker_requests import WorkerReportLaws, WorkerRequestLaws  # noqa: E402
 
 __all__ = [
     "ArchiveConformance",
@@ -244,6 +246,9 @@ class InsightConformance(
     TallyLaws,
     SeriesLaws,
     RollupLaws,
+    DepthSampleLaws,
+    WorkerReportLaws,
+    WorkerRequestLaws,
     FoldLaws,
     FailureGroupLaws,
     FailureMergeLaws,

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from tidemill.domain.cluster import Pulse
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import Enqueued, NewJob, UniqueHold
 from tidemill.domain.lanes import Lane, LaneKey
@@ -128,7 +129,7 @@ class EnqueueLaws:
         assert store.record([], now=T0) == []
         assert store.pause([], now=T0) == store.resume([]) == []
         assert store.drop_settings([]) == store.drain([]) == frozenset()
-        assert store.beat([], lease=SECOND, now=T0) == (frozenset(), frozenset(), [])
+        assert store.beat([], lease=SECOND, now=T0) == Pulse(frozenset(), frozenset(), [])
         store.put_archive([], now=T0)
         store.put_settings([], now=T0)
         store.retire([], now=T0)

@@ -12,6 +12,7 @@ from tidemill.domain.access import Key, Role
 from tidemill.domain.alert_history import NewAlert, SeenAlert
 from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED
+from tidemill.domain.depths import DepthSample
 from tidemill.domain.failures import ErrorMark, FailurePart, MarkStatus
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import Change, Claim, Finish, Move, Progress, ProgressReport, UniqueHold
@@ -20,10 +21,12 @@ from tidemill.domain.large_values import BlobKey
 from tidemill.domain.records import AuditEntry, Pause, PauseKind, Setting, first_break
 from tidemill.domain.releases import Deployment, ReleaseRecord
 from tidemill.domain.retention import ArchivePolicy, Selection, Selector
+from tidemill.domain.rollups import compactions
 from tidemill.domain.sessions import StoredSession
 from tidemill.domain.states import JobState
 from tidemill.domain.streams import StreamEntry
 from tidemill.domain.subscriptions import NewEvent, StoredSubscription
+from tidemill.domain.worker_reports import Scale, SlotCounts
 from tidemill.errors import JobExists, StoreUnavailable
 from tidemill.stores.base import Store
 from tidemill.stores.job_events import DelayedEvent
@@ -265,6 +268,14 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "retire": lambda store: store.retire([WORKER], now=T0),
     "drain": lambda store: store.drain([WORKER]),
     "workers": lambda store: store.workers(),
+    "pause_workers": lambda store: store.pause_workers([WORKER]),
+    "resume_workers": lambda store: store.resume_workers([WORKER]),
+    "scale": lambda store: store.scale(WORKER, Scale(1, SlotCounts(1, 1, 1))),
+    "measure_depths": lambda store: store.measure_depths(now=T0),
+    "put_depths": lambda store: store.put_depths([DepthSample("a", 1, 0, SECOND)], now=T0),
+    "depth_series": lambda store: store.depth_series(HOUR, HOUR, now=T0),
+    "compact_depths": lambda store: store.compact_depths(compactions(T0)[0]),
+    "drop_depths": lambda store: store.drop_depths(T0),
     "orphans": lambda store: store.orphans(1),
     "overdue": lambda store: store.overdue(1, now=T0),
     "sweep": lambda store: store.sweep(HOUR, now=T0),

@@ -1,0 +1,4 @@
+-- sampled: whether there is a sample of depths of this minute. Index: depth_samples_at.
+-- takes: at timestamptz
+-- gives: found bool
+select exists (select from tidemill.depth_samples where at = :at and unit = 'minute') as found

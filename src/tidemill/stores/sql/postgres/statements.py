@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from psycopg.pq import Format
 from psycopg.types.numeric import Int2, Int4, Int8
@@ -45,6 +45,12 @@ class Statement:
             packed += [pack(items[name]) for name, pack in self.columns]
         return packed
 
+    def prepared(self, takes: Takes, differing: Sequence[str]) -> PreparedCall:
+        """Pack these parameters for calls that also give the differing ones."""
+        packs = {name: (place, pack) for place, (name, pack) in enumerate(self.values)}
+        rest = {name: value for name, value in takes.items() if name not in differing}
+        return PreparedCall(self, self.pack(rest, None), tuple(packs[name] for name in differing))
+
     def bind(self, takes: Takes, items: Items | None) -> dict[str, Any]:
         """The parameters for psycopg."""
         bound: dict[str, Any] = {}
@@ -61,6 +67,14 @@ class Statement:
             for name, kind in self.items:
                 bound[name] = pack(kind, items[name])
         return bound
+
+
+class PreparedCall(NamedTuple):
+    """A statement for calls that differ in a few parameters; all others are packed once."""
+
+    statement: Statement
+    packed: list[bytes | None]
+    places: tuple[tuple[int, Pack], ...]  #: of the parameters that differ, in the order of a call's values
 
 
 class Statements:

@@ -41,7 +41,8 @@ class Statement:
             None if (value := takes.get(name)) is None else pack(value) for name, pack in self.values
         ]
         if items is not None:
-            refuse_undeclared(self.name, items, self.declared)
+            if not self.declared.issuperset(items):
+                refuse_undeclared(self.name, items, self.declared)
             packed += [pack(items[name]) for name, pack in self.columns]
         return packed
 
@@ -69,6 +70,10 @@ class Statement:
         return bound
 
 
+_Call = tuple[str, frozenset[str], tuple[str, ...], bool]
+"""A query, the names of the parameters that are given, its flags, and whether it has its own transaction."""
+
+
 class PreparedCall(NamedTuple):
     """A statement for calls that differ in a few parameters; all others are packed once."""
 
@@ -84,9 +89,17 @@ class Statements:
         self._schema = schema
         self._queries = load("postgres")
         self._compiled: dict[tuple[str, frozenset[str]], Statement] = {}
+        self._chosen: dict[_Call, Statement] = {}
 
     def get(self, name: str, takes: Takes, flags: Iterable[str], *, alone: bool = False) -> Statement:
         """The statement for a call. ``alone`` adds the lines for a call in its own transaction."""
+        given = frozenset([key for key in takes if takes[key] is not None])
+        call = (name, given, tuple(flags), alone)
+        return self._chosen.get(call) or self._choose(call, takes)
+
+    def _choose(self, call: _Call, takes: Takes) -> Statement:
+        """Compile the statement for calls that give these parameters, which a few of its lines depend on."""
+        name, _, flags, alone = call
         query = self._queries[name]
         present = query.present(takes, flags)
         if alone and "alone" in query.optional:
@@ -94,6 +107,7 @@ class Statements:
         statement = self._compiled.get((name, present))
         if statement is None:
             statement = self._compiled[name, present] = self._compile(query, present)
+        self._chosen[call] = statement
         return statement
 
     def _compile(self, query: NamedQuery, present: frozenset[str]) -> Statement:

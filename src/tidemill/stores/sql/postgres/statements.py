@@ -70,8 +70,8 @@ class Statement:
         return bound
 
 
-_Call = tuple[str, frozenset[str], tuple[str, ...], bool]
-"""A query, the names of the parameters that are given, its flags, and whether it has its own transaction."""
+_Call = tuple[str, tuple[str, ...], frozenset[str], tuple[str, ...], bool]
+"""A query, the names of its parameters, those with a value, its flags, and whether it has its own transaction."""
 
 
 class PreparedCall(NamedTuple):
@@ -94,12 +94,12 @@ class Statements:
     def get(self, name: str, takes: Takes, flags: Iterable[str], *, alone: bool = False) -> Statement:
         """The statement for a call. ``alone`` adds the lines for a call in its own transaction."""
         given = frozenset([key for key in takes if takes[key] is not None])
-        call = (name, given, tuple(flags), alone)
+        call = (name, tuple(takes), given, tuple(flags), alone)
         return self._chosen.get(call) or self._choose(call, takes)
 
     def _choose(self, call: _Call, takes: Takes) -> Statement:
         """Compile the statement for calls that give these parameters, which a few of its lines depend on."""
-        name, _, flags, alone = call
+        name, _, _, flags, alone = call
         query = self._queries[name]
         present = query.present(takes, flags)
         if alone and "alone" in query.optional:

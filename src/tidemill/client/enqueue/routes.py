@@ -20,9 +20,15 @@ from uuid import UUID
 
 from tidemill.archive.contents import read_archived
 from tidemill.client.access import enqueued_entries
-from tidemill.client.enqueue.conditions import audited_by, check_changes_nothing_else, collector_for
 from tidemill.client.enqueue.limit_cache import LimitCache
-from tidemill.client.enqueue.options import NO_OPTIONS, CallOptions, Template
+from tidemill.client.enqueue.options import (
+    NO_OPTIONS,
+    CallOptions,
+    Template,
+    audited_by,
+    check_changes_nothing_else,
+    collector_for,
+)
 from tidemill.client.enqueue.writes import AsyncBatcher, Batcher, key_taken, put, snapshot, wake, write
 from tidemill.client.own_connection import aenqueue_on, alook_on, enqueue_on, look_on
 from tidemill.domain.decide import Action, expected, move

@@ -40,7 +40,10 @@ def new_id() -> UUID:
             _dice.extend(os.urandom(4096))
         random = int.from_bytes(_dice[-8:]) >> 2
         del _dice[-8:]
-    return uuid_of((stamp >> 12) << 80 | _VERSION | (stamp & 0xFFF) << 64 | _VARIANT | random)
+    made = _blank(UUID)  # as ``uuid_of``, which would cost each enqueue a call more
+    _put_int(made, (stamp >> 12) << 80 | _VERSION | (stamp & 0xFFF) << 64 | _VARIANT | random)
+    _put_safe(made, _UNKNOWN)
+    return made
 
 
 def uuid_of(number: int) -> UUID:

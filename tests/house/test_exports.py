@@ -82,6 +82,13 @@ def test_a_supervisor_loads_neither_the_code_of_tasks_nor_pydantic() -> None:
     assert unwanted.isdisjoint(loaded)
 
 
+def test_an_app_on_postgresql_does_not_load_the_library_of_sqlite() -> None:
+    code = "import sys; from tidemill import App; App('postgresql://here/jobs').close(); print(*sys.modules)"
+    loaded = subprocess.check_output([sys.executable, "-c", code], text=True).split()
+    assert "psycopg" in loaded
+    assert "sqlite3" not in loaded
+
+
 def test_the_error_tree_in_the_docstring_names_every_error() -> None:
     names = error_classes(errors)
     assert "TidemillError" in names

@@ -139,29 +139,20 @@ def test_offers_of_many_threads_are_all_sent_in_few_batches() -> None:
     assert len(sink.sent) <= 2 + elapsed / gap
 
 
-def test_a_carried_topic_is_not_sent_again() -> None:
-    sent: list[frozenset[str]] = []
-    coalescer = Coalescer(sent.append, gap=0.0)
-    assert coalescer.carry("ready:a")
-    coalescer.offer(["ready:a", "ready:b"])
-    coalescer.close()
-    assert sent == [frozenset({"ready:b"})]
-
-
-def test_a_second_offer_of_a_carried_topic_is_sent() -> None:
-    """Two callers, one of which carried the topic: the last offer comes after the work of both."""
-    sent: list[frozenset[str]] = []
-    coalescer = Coalescer(sent.append, gap=0.0)
-    assert coalescer.carry("ready:a")
-    coalescer.offer(["ready:a"])
-    coalescer.offer(["ready:a"])
-    coalescer.close()
-    assert sent == [frozenset({"ready:a"})]
-
-
-def test_a_second_carry_within_the_gap_is_refused() -> None:
+def test_a_second_turn_within_the_gap_is_refused() -> None:
     coalescer = Coalescer(lambda topics: None, gap=60.0)
-    assert coalescer.carry("ready:a")
-    assert not coalescer.carry("ready:a")
+    assert coalescer.take_turn()
+    assert not coalescer.take_turn()
     coalescer.close()
-    assert not coalescer.carry("ready:a")
+    assert not coalescer.take_turn()
+
+
+def test_no_turn_overtakes_topics_that_wait_for_their_gap() -> None:
+    sink = Sink()
+    coalescer = Coalescer(sink, gap=LONG)
+    assert coalescer.take_turn()
+    coalescer.offer(["ready:a"])
+    coalescer._last = float("-inf")
+    assert not coalescer.take_turn()
+    coalescer.close()
+    assert sink.sent == [frozenset({"ready:a"})]

@@ -15,7 +15,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tidemill.errors import StoreUnavailable
+from tidemill.domain.calls import without_calls
+from tidemill.domain.job import Enqueued, NewJob
+from tidemill.errors import JobExists, StoreUnavailable
+from tidemill.ids import new_id
 from tidemill.stores.base import Listener, Store
 from tidemill.stores.open import open_store
 from tidemill.stores.sql.postgres.prepared_connection import Connection
@@ -273,3 +276,30 @@ def test_a_wake_up_that_cannot_be_sent_is_ignored() -> None:
     store = open_store("postgresql://postgres@127.0.0.1:1/nowhere")
     store.notify(["lost"])
     store.close()
+
+
+def test_a_single_job_after_a_quiet_period_carries_its_own_wake_up(migrated_postgres_url: str) -> None:
+    store = open_store(migrated_postgres_url)
+    try:
+        listener = store.listen()
+        job = NewJob(new_id(), "work", queue="100%")
+        assert store.enqueue_and_wake([job]) == [Enqueued(job.id, True)]
+        assert without_calls(listener.wait(PATIENCE)) == {"ready:100%"}
+        assert vars(store)["_db"]._coalescer._thread is None  # no separate statement
+        with pytest.raises(JobExists):
+            store.enqueue_and_wake([job])
+        assert listener.wait(0.0) == frozenset()
+    finally:
+        store.close()
+
+
+def test_a_job_of_an_open_transaction_wakes_workers_after_the_commit(migrated_postgres_url: str) -> None:
+    store = open_store(migrated_postgres_url)
+    try:
+        listener = store.listen()
+        with store.transaction():
+            store.enqueue_and_wake([NewJob(new_id(), "work")])
+            assert listener.wait(0.0) == frozenset()
+        assert without_calls(listener.wait(PATIENCE)) == {"ready:default"}
+    finally:
+        store.close()

@@ -20,10 +20,10 @@ from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.stores.sql.driver import QueryCall
 from tidemill.stores.sql.lifecycle import _enqueued, finish_call
-from tidemill.stores.sql.postgres.bulk_enqueue import columns_of
 from tidemill.stores.sql.postgres.driver import _PLANNING
+from tidemill.stores.sql.postgres.enqueue import columns_of, common_values
 from tidemill.stores.sql.postgres.statements import Statements
-from tidemill.stores.sql.postgres.store import _common, _handoff_step, counted_claim
+from tidemill.stores.sql.postgres.store import _handoff_step, counted_claim
 
 GATES = 300
 RULES = {"key": Rule("key", LimitKind.CONCURRENCY, 1)}
@@ -115,7 +115,7 @@ def test_a_counter_update_changes_no_index(store: Store, migrated_postgres_url: 
 def test_a_batch_is_found_by_its_ids(store: Store, migrated_postgres_url: str) -> None:
     jobs = [NewJob(new_id(), "work") for _ in range(20)]
     calls = [
-        QueryCall("enqueue_alike", _common(jobs[0], None), columns_of(jobs)),
+        QueryCall("enqueue_alike", common_values(jobs[0], None), columns_of(jobs)),
         QueryCall("enqueue", {"now": None}, *_enqueued(jobs)),
     ]
     fill = """

@@ -113,6 +113,7 @@ def job_document(job: JobRow, now: datetime) -> dict[str, object]:
     progress, details, id, state = job.progress, job.details, str(job.id), job.state
     created_at = instant(job.created_at)
     ended = job.result is not None
+    fraction = fraction_done(job)
     return {
         "id": id,
         "task": job.task,
@@ -137,8 +138,8 @@ def job_document(job: JobRow, now: datetime) -> dict[str, object]:
         "crashes": job.crashes,
         "worker": None if job.worker is None else _name_of(job.worker),
         "cancel_reason": job.cancel_reason,
-        "progress": fraction_done(job),
-        "progress_percent": percent_done(job),
+        "progress": fraction,
+        "progress_percent": percent_done(fraction),
         "updated_at": None if progress is None else instant(progress.at),
         "message": None if progress is None else progress.message,
         "step": None if progress is None else progress.step,

@@ -65,7 +65,7 @@ async def _enqueue(
     request: PageRequest, declared: Declared, options: CallOptions, args: dict[str, Any]
 ) -> Response:
     request.identity.check_priority(options.given("priority", declared.options.priority))
-    (made,) = await request.act(request.service.client.enqueuer.enqueue, declared, options, [((), args)])
+    _, (made,) = await request.act(request.service.client.enqueuer.enqueue, declared, options, [((), args)])
     if isinstance(made, NewJob):
         return request.back(f"/jobs/{made.id}", f"Job {made.id} is enqueued, for tenant {made.tenant}.")
     return request.back(f"/jobs/{made.id}", "Nothing was enqueued: this job already exists.")

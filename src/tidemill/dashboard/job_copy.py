@@ -90,7 +90,7 @@ def _enqueue(request: PageRequest, row: JobRow, args: str, options: dict[str, An
     declared = request.app.registry.get(row.task)
     given = {name: value for name, value in options.items() if value is not None}
     values = declared.arguments.load(args)
-    (made,) = request.service.client.enqueuer.enqueue(declared, NO_OPTIONS.merged(given), [((), values)])
+    _, (made,) = request.service.client.enqueuer.enqueue(declared, NO_OPTIONS.merged(given), [((), values)])
     return made
 
 

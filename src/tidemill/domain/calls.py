@@ -13,6 +13,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from tidemill.domain.cluster import Worker, WorkerState
+from tidemill.domain.job import NewJob
 
 SMALL = 16
 """A fleet below this size answers every call."""
@@ -22,7 +23,9 @@ FEWEST = 8
 
 _CALL, _FLEET = "call:", "fleet:"
 _NAMED = 100  # queues whose number of workers is announced
-_RANGE = 1 << 30
+
+NUMBERS = 1 << 30
+"""The numbers of calls are below this one."""
 
 
 class Call(NamedTuple):
@@ -39,7 +42,12 @@ class Call(NamedTuple):
 
 def call_for(wanted: int, number: int) -> str:
     """The topic of a call for this many jobs. ``number`` is random, such as the id of one of them."""
-    return f"{_CALL}{number % _RANGE}:{max(1, wanted)}"  # no Call, because every enqueue comes here
+    return f"{_CALL}{number % NUMBERS}:{max(1, wanted)}"  # no Call, because every enqueue comes here
+
+
+def call_pattern(wanted: int) -> str:
+    """The topic of a call for this many jobs, with ``%d`` for its number."""
+    return f"{_CALL}%d:{max(1, wanted)}"
 
 
 def read_calls(topics: Iterable[str]) -> list[Call]:
@@ -65,6 +73,22 @@ def merged(topics: frozenset[str]) -> frozenset[str]:
         return topics
     one = Call(min(calls).number, sum(call.wanted for call in calls))
     return without_calls(topics) | {one.topic}
+
+
+def new_job_topics(jobs: Iterable[NewJob], number: int | None = None) -> set[str]:
+    """The topics for new jobs: for these, or for ``number`` jobs like the only one given."""
+    topics = set[str]()
+    due: list[NewJob] = []
+    for job in jobs:
+        if job.run_at or job.delay:
+            # It wakes no worker, but the process that promotes scheduled jobs must learn its due time.
+            topics.add("scheduled")
+        else:
+            topics.add(f"ready:{job.queue}")
+            due.append(job)
+    if due:
+        topics.add(call_for(number or len(due), due[0].id.int))
+    return topics
 
 
 class Fleet(NamedTuple):

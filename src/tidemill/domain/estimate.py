@@ -72,9 +72,9 @@ def fraction_done(job: JobRow) -> float:
     return progress.fraction if progress is not None and progress.fraction is not None else 0.0
 
 
-def percent_done(job: JobRow) -> int:
-    """How far a job is in whole percent; 100 only when nothing is left."""
-    return int(fraction_done(job) * 100 + 1e-9)
+def percent_done(fraction: float) -> int:
+    """A progress in whole percent; 100 only when nothing is left."""
+    return int(fraction * 100 + 1e-9)
 
 
 def eta_of(job: JobRow, now: datetime) -> datetime | None:

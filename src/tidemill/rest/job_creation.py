@@ -62,10 +62,8 @@ async def create_job(request: ApiRequest) -> Response:
     else:
         args = declared.arguments.load(text)
     with acting(request.identity.who), tenant_scope(request.home):
-        enqueuer = request.service.client.enqueuer
-        place = enqueuer.place(declared, options)
-        (enqueued,) = await enqueuer.aenqueue(declared, options, [((), args)], place)
-        if place != request.service.store_name:
+        place, (enqueued,) = await request.service.client.enqueuer.aenqueue(declared, options, [((), args)])
+        if request.service.has_several_stores and place != request.service.store_name:
             request.move_to(place)
         if isinstance(enqueued, JobRow) and isinstance(options.unique, Idempotent):
             check_same(enqueued, request.inspection.planned(declared, options, args))

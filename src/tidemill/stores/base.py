@@ -56,6 +56,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
+from tidemill.domain.calls import new_job_topics
 from tidemill.domain.cluster import Heartbeat, Lease, Pulse, Worker
 from tidemill.domain.filters import JobFilter, Page, Sort
 from tidemill.domain.job import (
@@ -559,6 +560,12 @@ class Store(
     @abstractmethod
     def notify(self, topics: Iterable[str]) -> None:
         """Wake listeners soon; calls in quick succession are merged."""
+
+    def enqueue_and_wake(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Enqueue jobs and notify the workers that wait for such jobs."""
+        written = self.enqueue(jobs)
+        self.notify(new_job_topics(jobs))
+        return written
 
     @abstractmethod
     def listen(self) -> Listener:

@@ -6,12 +6,9 @@ import atexit
 import contextlib
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
 
-from tidemill.domain.calls import merged, without_calls
-
-_FORGOTTEN = 0.5  # maximum seconds between carrying a topic and offering it
+from tidemill.domain.calls import merged
 
 
 class Coalescer:
@@ -26,39 +23,29 @@ class Coalescer:
         self._gap = gap
         self._changed = threading.Condition()
         self._waiting: set[str] = set()
-        self._carried: Counter[str] = Counter()
         self._last = float("-inf")
         self._sending = False
         self._thread: threading.Thread | None = None
         self._closed = False
 
-    def carry(self, topic: str) -> bool:
-        """Whether the caller may send this topic itself, now; its next offer of the topic is then ignored.
-
-        If another caller's offer of the same topic is ignored instead, this caller's own offer is sent, which happens after both
-        changes.
-        """
+    def take_turn(self) -> bool:
+        """Whether the caller may send topics itself, now, and not through ``offer``."""
         with self._changed:
             now = time.monotonic()
             # Topics that were offered earlier must also arrive earlier.
             if self._closed or self._waiting or self._sending or now - self._last < self._gap:
                 return False
             self._last = now
-            self._carried[topic] += 1
             return True
 
     def offer(self, topics: Iterable[str]) -> None:
-        """Send these topics, now or within the gap. Calls are added up, and sent only with other topics."""
+        """Send these topics, now or within the gap. Calls are added up."""
         offered = frozenset(topics)
         if offered <= self._waiting:
             return  # already queued
         with self._changed:
             if self._closed:
                 return
-            if self._carried:
-                offered = self._not_carried(offered)
-                if not without_calls(offered):
-                    return
             quiet = not self._waiting
             self._waiting |= offered
             if not quiet:
@@ -69,13 +56,6 @@ class Coalescer:
                 # Otherwise a wake-up could be lost in a script that ends right after its last call.
                 atexit.register(self.close)
             self._changed.notify()
-
-    def _not_carried(self, topics: frozenset[str]) -> frozenset[str]:
-        if time.monotonic() - self._last > _FORGOTTEN:
-            self._carried.clear()  # carried by a caller that never offered it
-        carried = [topic for topic in topics if self._carried[topic] > 0]
-        self._carried -= Counter(carried)
-        return topics - frozenset(carried)
 
     def _take(self) -> frozenset[str]:
         batch = frozenset(self._waiting)

@@ -5,7 +5,9 @@ Nothing is opened yet: a store opens its database with its first verb.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+from collections.abc import Callable
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from tidemill.clock import Clock, SystemClock
@@ -20,6 +22,15 @@ class Detached:
     """
 
     on = False
+
+
+class OpenWatch:
+    """The function that is called with the scheme of each store before its driver is imported, if any.
+
+    A runner tells its supervisor, which then imports the same driver while the app is still being imported.
+    """
+
+    tell: Callable[[str], None] | None = None
 
 
 _KINDS = "memory://, sqlite:///file.db, postgresql://user@host/database"
@@ -39,6 +50,8 @@ def open_store(url: str, *, clock: Clock | None = None, migrate: bool = False) -
     scheme = url.partition("://")[0].lower() if "://" in url else ""
     if Detached.on and scheme in ("sqlite", "postgresql", "postgres"):
         scheme = "memory"
+    if OpenWatch.tell is not None:
+        OpenWatch.tell(scheme)
     match scheme:
         case "memory":
             from tidemill.stores.memory import MemoryStore
@@ -58,6 +71,17 @@ def open_store(url: str, *, clock: Clock | None = None, migrate: bool = False) -
             raise BadSettings(f"not a store URL; expected one of {_KINDS}")
         case _:
             raise BadSettings(f"unknown store {scheme}://; expected one of {_KINDS}", scheme=scheme)
+
+
+def load_driver(scheme: str) -> None:
+    """Import the driver of these URLs ahead of ``open_store``; what is wrong with it is reported there."""
+    with contextlib.suppress(ImportError):
+        match scheme:
+            case "sqlite":
+                importlib.import_module("tidemill.stores.sql.sqlite.driver")
+                importlib.import_module("tidemill.stores.sql.store")
+            case "postgresql" | "postgres":
+                importlib.import_module("tidemill.stores.sql.postgres.store")
 
 
 def without_driver(url: str) -> str:

@@ -108,7 +108,11 @@ class ArgumentsCodec:
     def dump(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Encoded:
         """Encode a call's arguments. A ``BadArguments`` error names all invalid ones at once."""
         machine = self._machine or self.prepare()
-        values, wrong = self.signature.bind(args, kwargs)
+        wrong: list[Fault] = []
+        if not args and not self.secrets and tuple(kwargs) == self.names:
+            values = dict(kwargs)
+        else:
+            values, wrong = self.signature.bind(args, kwargs)
         text, faults = machine.encode(values)
         if wrong or faults:
             _refuse(f"task {self.task}", self.task, wrong + self._without_values(faults))

@@ -82,9 +82,6 @@ class Signature:
 
         Missing required arguments are not reported here: the validator reports them with all other faults.
         """
-        if not args and tuple(kwargs) == self.names:
-            values = dict(kwargs)
-            return (self._revealed(values) if self.secrets else values), []
         faults: list[Fault] = []
         given = kwargs
         if args:

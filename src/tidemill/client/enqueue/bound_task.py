@@ -97,34 +97,28 @@ class BoundTask(Generic[P, R, C]):
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Enqueue one job; returns when the job is durable."""
         client = self._client
-        enqueuer = client.enqueuer
-        place = enqueuer.place(self._declared, self._call)
-        (job,) = enqueuer.enqueue(self._declared, self._call, [(args, kwargs)], place)
+        place, (job,) = client.enqueuer.enqueue(self._declared, self._call, [(args, kwargs)])
         return Job(client, job, place)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Enqueue one job asynchronously; concurrent calls share a commit."""
         client = self._client
-        enqueuer = client.enqueuer
-        place = enqueuer.place(self._declared, self._call)
-        (job,) = await enqueuer.aenqueue(self._declared, self._call, [(args, kwargs)], place)
+        place, (job,) = await client.enqueuer.aenqueue(self._declared, self._call, [(args, kwargs)])
         return Job(client, job, place)
 
     def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Job[R]]:
         """Enqueue many jobs, one for each dictionary of arguments; all of them or none."""
         client = self._client
-        enqueuer = client.enqueuer
-        place = enqueuer.place(self._declared, self._call)
-        found = enqueuer.enqueue(self._declared, self._call, [((), call) for call in calls], place)
-        return [Job(client, job, place) for job in found]
+        place, jobs = client.enqueuer.enqueue(self._declared, self._call, [((), call) for call in calls])
+        return [Job(client, job, place) for job in jobs]
 
     async def aenqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Job[R]]:
         """Enqueue many jobs asynchronously; all of them or none."""
         client = self._client
-        enqueuer = client.enqueuer
-        place = enqueuer.place(self._declared, self._call)
-        found = await enqueuer.aenqueue(self._declared, self._call, [((), call) for call in calls], place)
-        return [Job(client, job, place) for job in found]
+        place, jobs = await client.enqueuer.aenqueue(
+            self._declared, self._call, [((), call) for call in calls]
+        )
+        return [Job(client, job, place) for job in jobs]
 
     def validate(self, *args: P.args, **kwargs: P.kwargs) -> None:
         """Raise ``BadArguments`` if a job with these arguments cannot be enqueued; nothing is stored."""

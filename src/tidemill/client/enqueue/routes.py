@@ -11,7 +11,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from operator import attrgetter
@@ -19,9 +19,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from tidemill.archive.contents import read_archived
-from tidemill.client.access import enqueued_entries, who
+from tidemill.client.access import enqueued_entries
 from tidemill.client.enqueue.limit_cache import LimitCache
-from tidemill.client.enqueue.options import NO_OPTIONS, CallOptions, Template
+from tidemill.client.enqueue.options import (
+    NO_OPTIONS,
+    CallOptions,
+    Template,
+    audited_by,
+    check_changes_nothing_else,
+    collector_for,
+)
 from tidemill.client.enqueue.writes import AsyncBatcher, Batcher, key_taken, put, snapshot, wake, write
 from tidemill.client.own_connection import aenqueue_on, alook_on, enqueue_on, look_on
 from tidemill.domain.decide import Action, expected, move
@@ -31,10 +38,10 @@ from tidemill.domain.large_values import SpilledText
 from tidemill.domain.record import Record
 from tidemill.domain.states import JobState
 from tidemill.domain.unique import Unique
-from tidemill.errors import JobExists, StoreError, UsageError
+from tidemill.errors import JobExists, StoreError
 from tidemill.stores.base import Store
 from tidemill.stores.large_values import stored_job
-from tidemill.tasks.ambient import COLLECTOR, JOB, Collector, current_collector, scoped_tenant
+from tidemill.tasks.ambient import COLLECTOR, JOB, TENANT, Collector, scoped_tenant
 from tidemill.tasks.events import Event
 from tidemill.tasks.hooks import carried_out, check_same, stamped
 from tidemill.tasks.middleware import HookStep, around, around_async
@@ -93,6 +100,11 @@ class Order:
     batcher: Batcher | None = None
     async_batcher: AsyncBatcher | None = None
     is_limited: bool = False
+    write: Callable[[Order, Sequence[NewJob]], Sequence[Enqueued]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        assert self.route.write is not None  # a call never takes a route without one
+        self.write = self.route.write
 
 
 class Enqueuer:
@@ -126,22 +138,16 @@ class Enqueuer:
 
     # From a call -------------------------------------------------------------------------------------------------------
 
-    def place(self, declared: Declared, call: CallOptions) -> str:
-        """Return the name of the store that the jobs of a call go to."""
-        if self._only is not None and call.store is None:
-            return self._only
-        return self._client.place_of_call(declared, call)
-
     def enqueue(
-        self, declared: Declared, call: CallOptions, calls: Sequence[Call], place: str | None = None
-    ) -> list[JobRow | NewJob]:
+        self, declared: Declared, call: CallOptions, calls: Sequence[Call]
+    ) -> tuple[str, list[JobRow | NewJob]]:
         """Store the jobs of these calls and return them, or the existing jobs that hold their unique keys.
 
-        ``place`` is the store that the caller got from the method ``place``, if it needed the name.
+        The first part of the answer is the name of their store.
         """
         if self._client.open_transaction is not None:
             call = self._joined(call, self._client.open_transaction)
-        place = place or self.place(declared, call)
+        place = self._place(declared, call)
         if call.connection is not None:
             look_on(call.connection, self._client.store(place))
         order = self._order(declared, call, len(calls), place)
@@ -152,7 +158,13 @@ class Enqueuer:
             answer = self._run(order, jobs) if jobs else []
         if self._only is None and self._client.placement.is_unchecked(place):
             self._client.placement.warn_unserved(place, self._client.pin)
-        return answer
+        return place, answer
+
+    def _place(self, declared: Declared, call: CallOptions) -> str:
+        """Return the name of the store that the jobs of a call go to."""
+        if self._only is not None and call.store is None:
+            return self._only
+        return self._client.place_of_call(declared, call)
 
     def _joined(self, call: CallOptions, source: Callable[[], object | None]) -> CallOptions:
         """Return the options with the user's connection, if a framework reports an open transaction on it."""
@@ -163,24 +175,16 @@ class Enqueuer:
 
     def build(self, declared: Declared, call: CallOptions, calls: Sequence[Call]) -> list[NewJob]:
         """Return the jobs that ``enqueue`` would store, without storing them."""
-        return self._built(self._order(declared, call, len(calls), self.place(declared, call)), calls)
+        return self._built(self._order(declared, call, len(calls), self._place(declared, call)), calls)
 
     async def aenqueue(
-        self, declared: Declared, call: CallOptions, calls: Sequence[Call], place: str | None = None
-    ) -> list[JobRow | NewJob]:
+        self, declared: Declared, call: CallOptions, calls: Sequence[Call]
+    ) -> tuple[str, list[JobRow | NewJob]]:
         """Async version of ``enqueue``. Middleware runs in a thread, so that it cannot block the event loop.
 
         Context managers of hooks are entered here, in the caller's own context.
         """
-        place = place or self.place(declared, call)
-        answer = await self._aenqueue(declared, call, calls, place)
-        if self._only is None and self._client.placement.is_unchecked(place):
-            await self._client.in_thread(self._client.placement.warn_unserved, place, self._client.pin)
-        return answer
-
-    async def _aenqueue(
-        self, declared: Declared, call: CallOptions, calls: Sequence[Call], place: str
-    ) -> list[JobRow | NewJob]:
+        place = self._place(declared, call)
         if call.connection is not None:
             await alook_on(call.connection, self._client.store(place))
         order = self._order(declared, call, len(calls), place, streams=False)
@@ -188,26 +192,37 @@ class Enqueuer:
             jobs = await asyncio.to_thread(self._built, order, calls)
         else:
             jobs = self._built(order, calls)
-        if not jobs:
-            return []
-        step = HookStep("enqueue", declared.name, jobs[0].tenant, jobs)
-        answered: Sequence[Enqueued] | None = None
-        with self._hooks.entered(step):
-            answered = await self._awrite(order, step)
-        written = carried_out(step, answered)
-        if call.connection is not None or all(map(_IS_CREATED, written)):
-            return self._answered(order, step.jobs, written)
-        answer: list[JobRow | NewJob] = await self._client.in_thread(
-            self._answered, order, step.jobs, written
-        )
+        answer = await self._arun(order, jobs) if jobs else []
+        if self._only is None and self._client.placement.is_unchecked(place):
+            await self._client.in_thread(self._client.placement.warn_unserved, place, self._client.pin)
+        return place, answer
+
+    async def _arun(self, order: Order, jobs: Sequence[NewJob]) -> list[JobRow | NewJob]:
+        """Async version of ``_run``."""
+        hooks, awrite = self._hooks, order.route.awrite
+        if not (hooks.enqueue_managers or hooks.enqueue_middleware):
+            if awrite is not None:
+                written = await awrite(order, jobs)
+            else:
+                written = await asyncio.to_thread(order.write, order, jobs)
+        else:
+            step = HookStep("enqueue", order.declared.name, jobs[0].tenant, jobs)
+            answered: Sequence[Enqueued] | None = None
+            with hooks.entered(step):
+                answered = await self._awrite_inside(order, step)
+            jobs, written = step.jobs, carried_out(step, answered)
+        if order.call.connection is not None or all(map(_IS_CREATED, written)):
+            return self._answered(order, jobs, written)
+        answer: list[JobRow | NewJob] = await self._client.in_thread(self._answered, order, jobs, written)
         return answer
 
-    async def _awrite(self, order: Order, step: HookStep) -> Sequence[Enqueued]:
+    async def _awrite_inside(self, order: Order, step: HookStep) -> Sequence[Enqueued]:
+        """Write the jobs of a step inside the middleware."""
         awrite, chain = order.route.awrite, self._hooks.enqueue_middleware
         if awrite is not None and (not chain or order.call.connection is not None):
             answer: Sequence[Enqueued] = await around_async(chain, step, lambda: awrite(order, stamped(step)))
             return answer
-        return await asyncio.to_thread(around, chain, step, lambda: _written(order, stamped(step)))
+        return await asyncio.to_thread(around, chain, step, lambda: order.write(order, stamped(step)))
 
     def _order(
         self, declared: Declared, call: CallOptions, number: int, place: str, *, streams: bool = True
@@ -216,7 +231,7 @@ class Enqueuer:
         plain = call is NO_OPTIONS and number == 1 and JOB.get() is None and COLLECTOR.get() is None
         if not plain or self._client.tenant_source is not None or "opentelemetry.trace" in sys.modules:
             return self._new_order(declared, call, number, place, streams=streams)
-        key = (id(declared), scoped_tenant(), place)
+        key = (id(declared), None if TENANT.get() is None else scoped_tenant(), place)
         order = self._orders.get(key)
         if order is None or order.declared is not declared:
             order = self._new_order(declared, call, number, place, streams=streams)
@@ -238,7 +253,7 @@ class Enqueuer:
             name = "follow_up"
         elif call.connection is not None:
             name = "connection"
-            _check_changes_nothing_else(unique)
+            check_changes_nothing_else(unique)
         elif number == 1 and by is None:
             name = "single"
         elif (
@@ -309,9 +324,9 @@ class Enqueuer:
         """Write jobs by their route inside the hooks, and answer with the stored ones."""
         hooks = self._hooks
         if not (hooks.enqueue_managers or hooks.enqueue_middleware):
-            return self._answered(order, jobs, _written(order, jobs))
+            return self._answered(order, jobs, order.write(order, jobs))
         step = HookStep("enqueue", order.declared.name, jobs[0].tenant, jobs)
-        written = hooks.enqueue(step, lambda changed: _written(order, changed))
+        written = hooks.enqueue(step, lambda changed: order.write(order, changed))
         return self._answered(order, step.jobs, written)
 
     def made(self, name: str, jobs: Sequence[NewJob], write: Write) -> list[NewJob]:
@@ -344,7 +359,9 @@ class Enqueuer:
     ) -> list[JobRow | NewJob]:
         """Return the stored jobs; apply the conflict rule to each job whose unique key was already taken."""
         if not order.route.final or (not self._events.wanted and all(map(_IS_CREATED, written))):
-            return [_without_content(order, job) for job in jobs]
+            return [
+                job if type(job.args) is not SpilledText else _without_content(order, job) for job in jobs
+            ]
         answers: list[JobRow | NewJob] = []
         for job, enqueued in zip(jobs, written, strict=True):
             if not enqueued.created:
@@ -471,19 +488,14 @@ def _without_content(order: Order, job: NewJob) -> NewJob:
 # The writes of the routes ----------------------------------------------------------------------------------------------
 
 
-def _written(order: Order, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
-    assert order.route.write is not None  # a call never takes a route without one
-    return order.route.write(order, jobs)
-
-
 def _single(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
     assert order.batcher is not None
     return order.batcher.submit(jobs)
 
 
-async def _asingle(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
+def _asingle(order: Order, jobs: Sequence[NewJob]) -> Awaitable[list[Enqueued]]:
     assert order.async_batcher is not None
-    return await order.async_batcher.submit(jobs)
+    return order.async_batcher.submit(jobs)
 
 
 def _batch(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
@@ -498,8 +510,8 @@ def _on_connection(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
     return enqueue_on(order.call.connection, order.store, jobs, by=order.by)
 
 
-async def _aon_connection(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
-    return await aenqueue_on(order.call.connection, order.store, jobs, by=order.by)
+def _aon_connection(order: Order, jobs: Sequence[NewJob]) -> Awaitable[list[Enqueued]]:
+    return aenqueue_on(order.call.connection, order.store, jobs, by=order.by)
 
 
 def _collect(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
@@ -540,61 +552,3 @@ many plain jobs, written while they are built. ``connection``: in the user's own
 by ``ctx.transaction()`` or ``ctx.then`` and written with the completion of the running job. ``trigger``: by hand, from
 a schedule or a definition. ``backfill``: the missed fires of a schedule.
 """
-
-
-# Conditions and writes that routes share -------------------------------------------------------------------------------
-
-
-def collector_for(client: Client, declared: Declared, call: CallOptions, place: str) -> Collector | None:
-    """Return the block that collects this call's jobs; None if they go to a store or to the user's connection.
-
-    Raises ``UsageError`` for a call that cannot be stored with the running job's completion.
-    """
-    block = current_collector()
-    if block is None:
-        return None
-    if call.connection is not None:
-        if block.declared is None:
-            raise UsageError(
-                f"{declared.name} cannot be enqueued on connection= inside a batch, which writes its jobs itself;"
-                " enqueue it outside the block"
-            )
-        if block.only:
-            raise UsageError(
-                f"ctx.then writes {declared.name} with the completion of this job, not on connection=; leave connection= out,"
-                " or call enqueue"
-            )
-        return None
-    running = block.declared
-    if running is None:
-        return block  # of a batch
-    if running.name not in client.registry or client.registry.get(running.name) is not running:
-        raise UsageError(
-            f"{declared.name} is a task of another app than {running.name}, the running job; enqueue it outside"
-            " ctx.transaction()"
-        )
-    if client.store(place) is not client.store(client.placement.of_job()):
-        raise UsageError(
-            f"{declared.name} goes to the store {place!r}, which is not the store of the running job;"
-            " enqueue it outside ctx.transaction()"
-        )
-    rule: Unique | None = call.given("unique", declared.options.unique)
-    if rule is not None and (rule.on_conflict != "return" or rule.failed == "retry"):
-        option = "failed='retry'" if rule.failed == "retry" else f"on_conflict={rule.on_conflict!r}"
-        raise UsageError(
-            f"{declared.name} has {option}, which needs the store's answer, and the job is written only"
-            " when this one completes; use on_conflict='return', or enqueue it outside ctx.transaction()"
-        )
-    return block
-
-
-def _check_changes_nothing_else(rule: Unique | None) -> None:
-    if rule is not None and (rule.on_conflict in ("replace", "extend") or rule.failed == "retry"):
-        option = "failed='retry'" if rule.failed == "retry" else f"on_conflict={rule.on_conflict!r}"
-        raise UsageError(f"{option} changes another job, which a connection= of yours cannot")
-
-
-def audited_by(declared: Declared, call: CallOptions) -> str | None:
-    """Return the identity for the audit, if the call or its task asks for an audit record."""
-    audited = declared.options.audit if call.audit is None else call.audit
-    return who() if audited else None

@@ -16,7 +16,7 @@ from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from tidemill.client.access import enqueued_entries
-from tidemill.domain.calls import call_for
+from tidemill.domain.calls import new_job_topics
 from tidemill.domain.job import Enqueued, JobRow, NewJob
 from tidemill.domain.states import JobState
 from tidemill.errors import JobExists, StoreUnavailable
@@ -215,7 +215,9 @@ def _answer(entry: _Entry) -> list[Enqueued]:
 
 def put(store: Store, jobs: Sequence[NewJob], by: str | None = None) -> list[Enqueued]:
     """Store a batch, with an audit record if ``by`` is given, and wake the workers."""
-    written = _enqueue(store, jobs) if by is None else write(store, jobs, by)
+    if by is None and not _are_large(jobs):
+        return store.enqueue_and_wake(jobs)
+    written = write(store, jobs, by)
     wake(store, jobs)
     return written
 
@@ -231,11 +233,16 @@ def write(store: Store, jobs: Sequence[NewJob], by: str | None) -> list[Enqueued
 
 
 def _enqueue(store: Store, jobs: Sequence[NewJob]) -> list[Enqueued]:
-    # Most jobs have small arguments, and pay nothing for the others. A loop, because a generator costs each job more.
-    for job in jobs:
+    return large_values.enqueue(store, jobs) if _are_large(jobs) else store.enqueue(jobs)
+
+
+def _are_large(jobs: Sequence[NewJob]) -> bool:
+    """Whether one of the jobs has large arguments. Most have small ones, and pay little for the others."""
+    # A generator would cost each job more.
+    for job in jobs:  # noqa: SIM110
         if type(job.args) is not str:
-            return large_values.enqueue(store, jobs)
-    return store.enqueue(jobs)
+            return True
+    return False
 
 
 def insert_new(
@@ -256,10 +263,7 @@ def key_taken(job: NewJob, holder: UUID) -> JobExists:
 
 def wake(store: Store, jobs: Sequence[NewJob], number: int | None = None) -> None:
     """Notify the workers that wait for such jobs: these, or ``number`` jobs like the only one given."""
-    # A job for later wakes no worker, but the process that promotes scheduled jobs must learn its due time.
-    topics = {"scheduled" if job.run_at or job.delay else f"ready:{job.queue}" for job in jobs}
-    now = [job for job in jobs if not job.run_at and not job.delay]
-    store.notify(topics | {call_for(number or len(now), now[0].id.int)} if now else topics)
+    store.notify(new_job_topics(jobs, number))
 
 
 def snapshot(job: NewJob, now: datetime) -> JobRow:

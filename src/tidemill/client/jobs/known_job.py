@@ -134,7 +134,7 @@ class KnownJob(Generic[R]):
     @property
     def progress_percent(self) -> int:
         """Progress in percent, 0 to 100."""
-        return percent_done(self._row)
+        return percent_done(fraction_done(self._row))
 
     @property
     def updated_at(self) -> datetime | None:

@@ -57,7 +57,6 @@ from tidemill.errors import (
     UsageError,
 )
 from tidemill.stores.base import Store
-from tidemill.stores.sql.sqlite import failures as sqlite_failures
 from tidemill.stores.sql.store import SqlStore
 
 T = TypeVar("T")
@@ -320,9 +319,11 @@ def _of_postgres(error: Exception, where: str) -> TidemillError | None:
 
 def _of_sqlite(error: Exception, path: str) -> TidemillError | None:
     """Return the error to raise instead, or None if the driver's own error is the best one."""
+    from tidemill.stores.sql.sqlite import failures
+
     for cause in _causes(error):
-        if isinstance(cause, Exception) and sqlite_failures.code_of(cause):
-            return sqlite_failures.translate(cause, path, "enqueue")
+        if isinstance(cause, Exception) and failures.code_of(cause):
+            return failures.translate(cause, path, "enqueue")
     return None
 
 

@@ -42,12 +42,11 @@ from tidemill.domain.job import NewJob
 from tidemill.errors import JobExists, SchemaOutdated, StoreBusy
 from tidemill.stores.sql.driver import QueryCall, Row, Takes
 from tidemill.stores.sql.named_queries import load
-from tidemill.stores.sql.sqlite.connection import split
-from tidemill.stores.sql.sqlite.statements import Statements
 from tidemill.stores.sql.store import SqlStore
 
 if TYPE_CHECKING:
     from tidemill.stores.sql.postgres.settings import PostgresSettings
+    from tidemill.stores.sql.sqlite.statements import Statements
 
 
 T = TypeVar("T")
@@ -254,6 +253,8 @@ def joins(connection: Transactional) -> bool:
 @lru_cache
 def statements() -> Statements:
     """Return the store's statements."""
+    from tidemill.stores.sql.sqlite.statements import Statements
+
     return Statements()
 
 
@@ -264,6 +265,8 @@ def _places(tables: tuple[str, ...]) -> tuple[str, ...]:
     SQLite supports ``unhex`` only since 3.41, and the user's connection lacks the store's own function, so a table of
     ids replaces it.
     """
+    from tidemill.stores.sql.sqlite.connection import split
+
     session = resources.files("tidemill.stores.sql.sqlite").joinpath("session.sql").read_text("utf-8")
     return (
         *(

@@ -45,6 +45,7 @@ from tidemill.engine.supervisor.reloader import source_files
 from tidemill.engine.supervisor.terminal import refuse_halts
 from tidemill.engine.worker_settings import fitted, read_settings
 from tidemill.errors import StoreBusy, StoreError, StoreUnavailable, TidemillError
+from tidemill.stores.open import OpenWatch
 from tidemill.stores.wakeup_relay import RelayedListener
 from tidemill.tasks.registry import Registry
 
@@ -57,7 +58,6 @@ _CHECK = EVERY.total_seconds()
 _REST = REST.total_seconds()
 _ABANDONED = 1.0  # seconds for handlers to stop after the lease was lost
 _LEAVING = 3.0  # seconds for the interpreter to exit after all work is done
-_AS_PYTHON_SETS_IT = gc.get_threshold()
 _COLLECT_AFTER = 10_000  # net new objects
 
 
@@ -91,6 +91,7 @@ class RunnerMain:
     def run(self) -> int:
         """Run until the end, and return the exit code."""
         threading.Thread(target=self._hear, name="tidemill-supervisor", daemon=True).start()
+        OpenWatch.tell = lambda scheme: self._say("opens", scheme=scheme)
         try:
             app = find_app(self._app_path)
             # After the import, so that an app that configures logging itself is left alone.
@@ -105,6 +106,7 @@ class RunnerMain:
             write_output(self._logs)
             self._say("failed", error=explain(error))
             return 1
+        OpenWatch.tell = None
         self._say("hello", **hello)
         while (message := self._inbox.get()).get("kind") != "go":
             pass
@@ -378,11 +380,9 @@ def explain(error: BaseException) -> str:
 
 
 def spare_the_collector() -> None:
-    """Exclude imported objects from garbage collection, and run the collector less often."""
+    """Exclude imported objects from garbage collection."""
     gc.collect()
     gc.freeze()
-    if gc.get_threshold() == _AS_PYTHON_SETS_IT:  # otherwise the app has configured the collector
-        gc.set_threshold(_COLLECT_AFTER, *_AS_PYTHON_SETS_IT[1:])
 
 
 def drain(runner: Runner) -> None:
@@ -430,6 +430,8 @@ def main(words: Sequence[str] | None = None) -> int:
     add_log_arguments(parser)
     parser.add_argument("--sources", action="store_true", help="tell the files of the imported code")
     given = parser.parse_args(words)
+    # Before the app is imported, which creates many objects that stay, and which may configure the collector itself.
+    gc.set_threshold(_COLLECT_AFTER, *gc.get_threshold()[1:])
     # An empty handler instead of SIG_IGN: programs that jobs start would inherit SIG_IGN and could not be terminated.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda _number, _frame: None)

@@ -18,7 +18,7 @@ from tidemill.domain.decide import COMPLETED
 from tidemill.domain.job import Claim
 from tidemill.domain.limits import Rules
 from tidemill.domain.node_results import NO_STARTS, JobStarts
-from tidemill.domain.outcome import STOPPING, Misfit
+from tidemill.domain.outcome import STOPPING, Misfit, Snoozed
 from tidemill.domain.worker_reports import SlotCounts
 from tidemill.engine.completion import Connections
 from tidemill.engine.exchange.exchange import Exchange
@@ -329,14 +329,15 @@ class Runner:
         if starts.details:
             linked = [id.int for id, details in starts.details.items() if details.group_id is not None]
             self._exchange.linked.update(linked)
-        taken = held_of(claims, starts, self._registry, self, alone=self._alone.is_open)
+        alone = self._alone.is_open
+        taken = held_of(claims, starts, self._registry, self, alone=alone)
         now = self.clock.now()
         back = [
             held
             for held in taken.values()
             if self._stopping or (held.claim.expires_at is not None and held.claim.expires_at <= now)
         ]
-        lots, apart = lots_of(taken.values(), frozenset(back), alone=self._alone.is_open)
+        lots, apart = lots_of(taken.values(), frozenset(back), alone=alone)
         if self._claimer.rates:
             self.permits.give(chain(apart, *lots.values()), dated)
         with self._lock:
@@ -349,8 +350,11 @@ class Runner:
                 supersede(mine, taken)
                 gone = self._mark_lost(mine)
             self._drop(gone)
-        self._quarantine.add(apart)
-        lots[PROCESS], elsewhere = self._alone.admit(lots[PROCESS])
+        if apart:
+            self._quarantine.add(apart)
+        elsewhere: Sequence[tuple[HeldJob, Snoozed]] = ()
+        if lots[PROCESS]:
+            lots[PROCESS], elsewhere = self._alone.admit(lots[PROCESS])
         self._news.started(chain(apart, *lots.values()))
         if self._hooks.log_jobs:
             log_starts(chain(apart, *lots.values()))
@@ -411,7 +415,7 @@ class Runner:
         self._exchange.knock()
 
     def _ended_in_thread(self, held: HeldJob, ended: ExecutionEnd | None) -> None:
-        if not self._misfits.takes(held, ended):
+        if ended is None or type(ended.outcome) is not Misfit or not self._misfits.takes(held, ended):
             self._put_out(held, ended)
 
     def _put_out(self, held: HeldJob, ended: ExecutionEnd | None) -> None:

@@ -101,6 +101,10 @@ class StoreGroup:
         """Start the first link."""
         self._stores[0].link.start()
 
+    def expect(self, scheme: str) -> None:
+        """Import the driver of these stores, because the app opens one and is still being imported."""
+        self._stores[0].link.expect(scheme)
+
     def choose(
         self, app: str, hello: Mapping[str, Any], wanted: Wanted, processes: int
     ) -> Sequence[str | None]:

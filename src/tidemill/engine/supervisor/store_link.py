@@ -47,7 +47,7 @@ from tidemill.engine.worker_settings import WorkerSettings, fitted
 from tidemill.errors import BadSettings, StoreBusy, StoreError, StoreUnavailable, TidemillError
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
-from tidemill.stores.open import open_store
+from tidemill.stores.open import load_driver, open_store
 from tidemill.stores.requests import NO_REPORTS
 from tidemill.stores.wakeup_relay import WakeupRelay
 
@@ -222,6 +222,10 @@ class StoreLink:
         """Record the enqueue defaults and the retry policy of these tasks, as a runner reported them."""
         self._task_data |= tasks
         self._policies |= {name: read_policy(task_data) for name, task_data in tasks.items()}
+
+    def expect(self, scheme: str) -> None:
+        """Import the driver of these stores ahead of ``open``."""
+        self._orders.put(partial(load_driver, scheme))
 
     def open(self, url: str, *, migrate: bool) -> None:
         """Open the store once it answers, then start heartbeats, the listener and the duties."""

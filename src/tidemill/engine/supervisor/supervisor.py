@@ -326,6 +326,8 @@ class Supervisor:
 
     def _received(self, runner: RunnerProcess, message: Mapping[str, Any]) -> None:
         match message.get("kind"):
+            case "opens" if self._hello is None:
+                self._stores.expect(str(message.get("scheme")))
             case "hello" if runner.phase is RunnerPhase.STARTING:
                 self._greet(runner, message)
             case "failed":

@@ -107,13 +107,6 @@ class Driver(Protocol):
 
     def notify(self, topics: Iterable[str]) -> None: ...
 
-    def carried(self, topic: str, call: str) -> dict[str, str]:
-        """Parameters for a statement that sends this wake-up and its call itself; empty if it cannot or need not.
-
-        The caller runs the statement and afterwards calls ``notify`` with the topic as usual: it is not sent twice.
-        """
-        ...
-
     def listen(self) -> Listener: ...
 
     def hold(self, name: str) -> Lock | None: ...

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from datetime import timedelta
 
+from tidemill.domain.calls import read_calls
 from tidemill.stores.base import Listener, Store
-from tidemill.testing.conformance.kit import together
+from tidemill.testing.conformance.kit import a_job, together
 
 PATIENCE = 30.0
 """Seconds after which a wake-up counts as lost; a working store needs a fraction of one."""
@@ -30,6 +32,20 @@ class SignalLaws:
         try:
             store.notify(["jobs"])
             assert _receive(listener, {"jobs"}) == {"jobs"}
+        finally:
+            listener.close()
+
+    def test_an_enqueue_wakes_the_workers_of_its_queues(self, store: Store) -> None:
+        listener = store.listen()
+        names = ["mail", "odd “x” 🦊 %s '"]
+        try:
+            for queue in names:  # the second one follows within the gap between two wake-ups
+                store.enqueue_and_wake([a_job(queue=queue)])
+            store.enqueue_and_wake([a_job(queue="many"), a_job(delay=timedelta(hours=1))])
+            topics = {"ready:many", "scheduled", *(f"ready:{queue}" for queue in names)}
+            received = _receive(listener, topics)
+            assert {topic for topic in received if not topic.startswith("call:")} == topics
+            assert read_calls(received)
         finally:
             listener.close()
 

@@ -6,7 +6,6 @@ timeouts are set inside each transaction. The driver detects this, because the t
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import threading
@@ -30,7 +29,7 @@ from tidemill.stores.sql.postgres.pool import Pool
 from tidemill.stores.sql.postgres.prepared_connection import Connection
 from tidemill.stores.sql.postgres.server import read_server
 from tidemill.stores.sql.postgres.settings import PostgresSettings
-from tidemill.stores.sql.postgres.statements import PLAN_BY_VALUE, Statement, Statements
+from tidemill.stores.sql.postgres.statements import PLAN_BY_VALUE, PreparedCall, Statement, Statements
 from tidemill.stores.sql.postgres.wakeups import DeafListener, PostgresListener, payloads
 from tidemill.stores.wait_function import wait_function
 
@@ -51,7 +50,7 @@ class PostgresDriver:
         self._statements = Statements(settings.schema)
         self._pool = Pool(self._connect, settings.pool, patience=settings.connect_timeout)
         self._reserve = Pool(self._connect, 1, patience=settings.connect_timeout)
-        self._opened = threading.Event()
+        self._is_open = False
         self._pooled = bool(settings.pooled)
         self._begin()
 
@@ -62,6 +61,7 @@ class PostgresDriver:
         self._coalescer = Coalescer(self._send)
         wake = self._settings.wake
         self._bus = None if wake is None else open_bus(wake, self._bus_channel)
+        self._sends = self._settings.notify and self._bus is None  # the database sends the wake-ups
         self._locks: LockServer | None = None
         self._listeners: set[PostgresListener | DeafListener] = set()
         self._holds: set[advisory_locks.AdvisoryLock] = set()
@@ -86,16 +86,41 @@ class PostgresDriver:
         connection: Connection | None = getattr(self._local, "connection", None)
         statement = self._statements.get(name, takes, flags, alone=connection is None)
         try:
-            parameters = statement.pack(takes, items)
-            if connection is not None:
-                return self._execute(connection, statement, parameters)
-            self._ensure()
-            try:
-                return self._run_alone(statement, parameters)
-            except RETRIED:
-                return again(self._run_alone, statement, parameters)
+            return self._run_packed(connection, statement, statement.pack(takes, items))
         except (psycopg.Error, *UNPACKABLE) as error:
             raise translate(error, self.url) from error
+
+    def prepare(self, name: str, takes: Takes, differing: Sequence[str]) -> PreparedCall:
+        """Pack the parameters that many calls of a named query have in common; ``differing`` are the others."""
+        return self._statements.get(name, takes, ()).prepared(takes, differing)
+
+    def run_prepared(self, call: PreparedCall, values: Sequence[object]) -> list[Row]:
+        """Run a prepared call with these values of its differing parameters, as ``run`` does."""
+        self._restart_after_fork()
+        parameters = call.packed.copy()
+        try:
+            for (place, pack), value in zip(call.places, values, strict=True):
+                if value is not None:
+                    parameters[place] = pack(value)
+            return self._run_packed(getattr(self._local, "connection", None), call.statement, parameters)
+        except (psycopg.Error, *UNPACKABLE) as error:
+            raise translate(error, self.url) from error
+
+    def _run_packed(
+        self, connection: Connection | None, statement: Statement, parameters: list[bytes | None]
+    ) -> list[Row]:
+        if connection is not None:
+            try:
+                return connection.run(statement, parameters, prepare=not self._pooled)
+            except psycopg.errors.ReadOnlySqlTransaction:
+                self._leave_standby(connection)
+                raise
+        if not self._is_open:
+            self._open()
+        try:
+            return self._run_alone(statement, parameters)
+        except RETRIED:
+            return again(self._run_alone, statement, parameters)
 
     def _run_alone(self, statement: Statement, parameters: list[bytes | None]) -> list[Row]:
         pool = self._pool
@@ -108,25 +133,22 @@ class PostgresDriver:
             if not self._pooled:
                 if statement.by_value:
                     return connection.run_together([(PLAN_BY_VALUE, ()), (statement, parameters)])[-1]
-                return self._execute(connection, statement, parameters)
+                return connection.run(statement, parameters, prepare=True)
             # Behind a pooler, statements are not prepared, and therefore planned with their values.
             with connection.transaction():
                 self._limit(connection)
-                return self._execute(connection, statement, parameters)
+                return connection.run(statement, parameters, prepare=False)
+        except psycopg.errors.ReadOnlySqlTransaction:
+            self._leave_standby(connection)
+            raise
         finally:
             pool.give_back(connection)
 
-    def _execute(
-        self, connection: Connection, statement: Statement, parameters: list[bytes | None]
-    ) -> list[Row]:
-        try:
-            return connection.run(statement, parameters, prepare=not self._pooled)
-        except psycopg.errors.ReadOnlySqlTransaction:
-            # The primary has become a standby: the next connection may reach the new primary.
-            connection.close()
-            self._pool.empty()
-            self._reserve.empty()
-            raise
+    def _leave_standby(self, connection: Connection) -> None:
+        """Close the connections to a primary that has become a standby: the next one may reach the new primary."""
+        connection.close()
+        self._pool.empty()
+        self._reserve.empty()
 
     def run_together(self, calls: Sequence[QueryCall]) -> list[list[Row]]:
         self._restart_after_fork()
@@ -296,14 +318,16 @@ class PostgresDriver:
 
     def _ensure(self) -> None:
         """Check the schema before the first query of this store."""
-        if self._opened.is_set():
-            return
+        if not self._is_open:
+            self._open()
+
+    def _open(self) -> None:
         with self._opening:
-            if not self._opened.is_set():
+            if not self._is_open:
                 if self._migrate:
                     self._apply()
                 self._check()
-                self._opened.set()
+                self._is_open = True
 
     def schema(self) -> SchemaStatus:
         try:
@@ -337,7 +361,8 @@ class PostgresDriver:
     # Wake-ups --------------------------------------------------------------------------------------------------------
 
     @property
-    def _channel(self) -> str:
+    def channel(self) -> str:
+        """The channel of ``NOTIFY``."""
         return f"{self._settings.schema}_wake"
 
     def notify(self, topics: Iterable[str]) -> None:
@@ -349,17 +374,12 @@ class PostgresDriver:
         else:
             self._coalescer.offer(topics)
 
-    def carried(self, topic: str, call: str) -> dict[str, str]:
-        """Parameters for a statement that sends this wake-up itself; empty if another way is better."""
+    def may_wake(self) -> bool:
+        """Whether a statement may send its own wake-up now; otherwise the caller notifies the workers afterwards."""
         self._restart_after_fork()
-        if not self._settings.notify or self._bus is not None:
-            return {}
-        if getattr(self._local, "connection", None) is not None:
-            return {}
-        if not self._coalescer.carry(topic):
-            return {}
-        # Two topics always fit into one message, so every enqueue can do without ``payloads``.
-        return {"channel": self._channel, "payload": json.dumps([topic, call])}
+        if not self._sends or getattr(self._local, "connection", None) is not None:
+            return False
+        return self._coalescer.take_turn()
 
     def notify_later(self, topics: Iterable[str]) -> None:
         self._restart_after_fork()
@@ -394,7 +414,7 @@ class PostgresDriver:
             self._bus.send(topics)
             return
         for payload in payloads(topics):
-            self.run("wake", {"channel": self._channel, "payload": payload})
+            self.run("wake", {"channel": self.channel, "payload": payload})
 
     def listen(self) -> Listener:
         self._restart_after_fork()
@@ -406,7 +426,7 @@ class PostgresDriver:
         if self._pooled or not self._settings.notify:
             listener = DeafListener(self._listeners.discard)
         else:
-            listener = PostgresListener(self._connect, self._channel, self._listeners.discard)
+            listener = PostgresListener(self._connect, self.channel, self._listeners.discard)
         self._listeners.add(listener)
         return listener
 

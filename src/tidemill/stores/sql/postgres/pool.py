@@ -64,7 +64,8 @@ class Pool:
     def _take(self, seconds: float) -> Connection | None:
         if self._pid != os.getpid():
             self._reset()
-        self.check()
+        if self._closed:
+            self.check()
         try:
             self._places.get(timeout=seconds) if seconds else self._places.get_nowait()
         except Empty:

@@ -339,7 +339,8 @@ class Connection(psycopg.Connection[Row]):
         connection may follow them; either is raised.
         """
         pgconn = self.pgconn
-        self._flush()
+        if pgconn.flush():
+            self._flush()
         first: PGresult | None = None
         while True:
             try:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from psycopg.pq import Format
 from psycopg.types.numeric import Int2, Int4, Int8
@@ -47,9 +47,16 @@ class Statement:
             None if (value := takes.get(name)) is None else pack(value) for name, pack in self.values
         ]
         if items is not None:
-            refuse_undeclared(self.name, items, self.declared)
+            if not self.declared.issuperset(items):
+                refuse_undeclared(self.name, items, self.declared)
             packed += [pack(items[name]) for name, pack in self.columns]
         return packed
+
+    def prepared(self, takes: Takes, differing: Sequence[str]) -> PreparedCall:
+        """Pack these parameters for calls that also give the differing ones."""
+        packs = {name: (place, pack) for place, (name, pack) in enumerate(self.values)}
+        rest = {name: value for name, value in takes.items() if name not in differing}
+        return PreparedCall(self, self.pack(rest, None), tuple(packs[name] for name in differing))
 
     def bind(self, takes: Takes, items: Items | None) -> dict[str, Any]:
         """The parameters for psycopg."""
@@ -87,6 +94,17 @@ PLAN_BY_VALUE = Statement(
 )
 """Lets the next statements of the transaction be planned with their values."""
 
+_Call = tuple[str, tuple[str, ...], frozenset[str], tuple[str, ...], bool]
+"""A query, the names of its parameters, those with a value, its flags, and whether it has its own transaction."""
+
+
+class PreparedCall(NamedTuple):
+    """A statement for calls that differ in a few parameters; all others are packed once."""
+
+    statement: Statement
+    packed: list[bytes | None]
+    places: tuple[tuple[int, Pack], ...]  #: of the parameters that differ, in the order of a call's values
+
 
 class Statements:
     """All queries, each compiled once per set of optional parameters."""
@@ -95,9 +113,17 @@ class Statements:
         self._schema = schema
         self._queries = load("postgres")
         self._compiled: dict[tuple[str, frozenset[str]], Statement] = {}
+        self._chosen: dict[_Call, Statement] = {}
 
     def get(self, name: str, takes: Takes, flags: Iterable[str], *, alone: bool = False) -> Statement:
         """The statement for a call. ``alone`` adds the lines for a call in its own transaction."""
+        given = frozenset([key for key in takes if takes[key] is not None])
+        call = (name, tuple(takes), given, tuple(flags), alone)
+        return self._chosen.get(call) or self._choose(call, takes)
+
+    def _choose(self, call: _Call, takes: Takes) -> Statement:
+        """Compile the statement for calls that give these parameters, which a few of its lines depend on."""
+        name, _, _, flags, alone = call
         query = self._queries[name]
         present = query.present(takes, flags)
         if alone and "alone" in query.optional:
@@ -105,6 +131,7 @@ class Statements:
         statement = self._compiled.get((name, present))
         if statement is None:
             statement = self._compiled[name, present] = self._compile(query, present)
+        self._chosen[call] = statement
         return statement
 
     def _compile(self, query: NamedQuery, present: frozenset[str]) -> Statement:

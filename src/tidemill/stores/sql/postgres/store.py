@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
-from tidemill.domain.calls import call_for
 from tidemill.domain.deals import DealRequest
-from tidemill.domain.job import Claim, Enqueued, Finish, NewJob
+from tidemill.domain.job import Claim, Finish
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.limits import ENDLESS, LimitKind, names_of, rule_of
 from tidemill.domain.states import ENDED, JobState
-from tidemill.domain.subscriptions import ENQUEUED, wants_any, watched_finishes
-from tidemill.errors import JobExists, StoreBusy
+from tidemill.domain.subscriptions import watched_finishes
 from tidemill.stores.base import StepResult
 from tidemill.stores.sql.driver import QueryCall, QueryPipeline, Row
 from tidemill.stores.sql.failures import failure_flags
@@ -31,56 +29,16 @@ from tidemill.stores.sql.lifecycle import (
     lane_columns,
     wants,
 )
-from tidemill.stores.sql.postgres.bulk_enqueue import BulkEnqueue, DifferentShape, alike, columns_of
 from tidemill.stores.sql.postgres.end_counts import PostgresEndCounts
+from tidemill.stores.sql.postgres.enqueue import PostgresEnqueue
 from tidemill.stores.sql.postgres.signal_delivery import SignalDelivery
 from tidemill.stores.step_pipeline import StepPipeline
 
 _LOST = 18  # column of ``step``; that of the worker in ``deal``
 
 
-class PostgresStore(PostgresEndCounts, SignalDelivery):
+class PostgresStore(PostgresEnqueue, PostgresEndCounts, SignalDelivery):
     """A store in PostgreSQL."""
-
-    def enqueue(self, jobs: Iterable[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
-        if self.subscriptions and wants_any(self.subscriptions, ENQUEUED):
-            return self._enqueue_watched(jobs, now)
-        if not isinstance(jobs, Sequence):
-            return self._enqueue_made(iter(jobs), now)
-        if not jobs or not alike(jobs):
-            return super().enqueue(jobs, now=now)
-        if len(jobs) == 1:
-            return self._enqueue_one(jobs[0], now)
-        taken = [row[0] for row in self._db.run("enqueue_alike", _common(jobs[0], now), columns_of(jobs))]
-        if taken:
-            raise JobExists(f"job {taken[0]} is already stored; nothing was enqueued", ids=frozenset(taken))
-        return [Enqueued(job.id, True) for job in jobs]
-
-    def _enqueue_made(self, jobs: Iterator[NewJob], now: datetime | None) -> list[Enqueued]:
-        """Let the server insert jobs while further ones are created, as long as they are similar."""
-        bulk = BulkEnqueue(jobs)
-        if not bulk.alike:
-            return self.enqueue(bulk.all(), now=now)
-        try:
-            rows = self._db.run_each(
-                "enqueue_alike", _common(bulk.made[0], now), bulk.columns(), lambda rows: not any(rows)
-            )
-        except (DifferentShape, StoreBusy):
-            rows = None
-        if rows is None:
-            return self.enqueue(bulk.all(), now=now)
-        taken = [row[0] for lot in rows for row in lot]
-        if taken:
-            raise JobExists(f"job {taken[0]} is already stored; nothing was enqueued", ids=frozenset(taken))
-        return [Enqueued(job.id, True) for job in bulk.made]
-
-    def _enqueue_one(self, job: NewJob, now: datetime | None) -> list[Enqueued]:
-        takes = _common(job, now)
-        takes["id"], takes["args"] = job.id, job.args
-        takes |= self._db.carried(f"ready:{job.queue}", call_for(1, job.id.int))
-        if not self._db.run("enqueue_one", takes):
-            raise JobExists(f"job {job.id} is already stored; nothing was enqueued", ids=frozenset({job.id}))
-        return [Enqueued(job.id, True)]
 
     def step(
         self, finishes: Sequence[Finish], request: ClaimRequest, *, now: datetime | None = None
@@ -347,17 +305,3 @@ def _stepped(rows: Sequence[Row], request: ClaimRequest) -> StepResult:
     lost = [row[_LOST] for row in rows if row[_LOST] is not None]
     claimed = [row[:_LOST] for row in rows if row[_LOST] is None]
     return StepResult(frozenset(lost), claims_of(claimed, request))
-
-
-def _common(job: NewJob, now: datetime | None) -> dict[str, Any]:
-    """The common values of similar jobs, as single parameters."""
-    return {
-        "now": now,
-        "tenant": job.tenant,
-        "queue": job.queue,
-        "task": job.task,
-        "priority": job.priority,
-        "max_attempts": job.max_attempts,
-        "timeout": job.timeout,
-        "expires_at": job.expires_at,
-    }

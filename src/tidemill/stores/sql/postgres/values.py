@@ -13,6 +13,7 @@ import struct
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, partial
+from operator import attrgetter
 from typing import Any
 
 from psycopg.adapt import Dumper
@@ -160,7 +161,7 @@ def _one_interval(value: timedelta) -> bytes:
 
 
 _SINGLE: dict[str, Pack] = {
-    "uuid": lambda value: value.int.to_bytes(16, "big"),
+    "uuid": attrgetter("bytes"),
     "text": str.encode,
     "int2": struct.Struct("!h").pack,
     "int4": struct.Struct("!i").pack,

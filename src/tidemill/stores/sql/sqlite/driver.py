@@ -202,9 +202,6 @@ class SqliteDriver:
     def rest(self) -> None:
         """Nothing to do: the connections belong to a file and keep nothing busy."""
 
-    def carried(self, topic: str, call: str) -> dict[str, str]:
-        return {}  # wake-ups are sent outside of the database
-
     def notify(self, topics: Iterable[str]) -> None:
         if self._owner == get_ident():
             self._topics.update(topics)

@@ -8,12 +8,11 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
+from tests.servers.database_pool import DatabasePool
 from tests.servers.postgres import TestPostgres
 
 from tidemill.stores.open import open_store
@@ -49,26 +48,18 @@ def _migrated_file() -> bytes:
         return Path(folder, "jobs.db").read_bytes()
 
 
-@contextmanager
-def new_database(server: TestPostgres) -> Iterator[str]:
-    """Create a database with all tables and no rows for the block, and yield its URL."""
-    name = f"tidemill_{_whose()}_{uuid4().hex[:12]}"
-    url = server.create_database(name, template=_migrated_database(server))
-    try:
-        yield url
-    finally:
-        server.drop_database(name)
+def new_database(server: TestPostgres) -> AbstractContextManager[str]:
+    """Lend a database with all tables and no rows for the block, and yield its URL."""
+    return pool_of(server).lend()
 
 
 @functools.cache
-def _migrated_database(server: TestPostgres) -> str:
-    """Create the template database, which lives as long as the server. Each process has its own."""
-    name = f"tidemill_migrated_{_whose()}_{uuid4().hex[:12]}"
-    store = open_store(server.create_database(name), migrate=True)
+def pool_of(server: TestPostgres) -> DatabasePool:
+    """The databases of this process on a server. Each process has its own."""
+    return DatabasePool(server, _migrate, f"tidemill_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}")
+
+
+def _migrate(url: str) -> None:
+    store = open_store(url, migrate=True)
     store.migrate()
     store.close()
-    return name
-
-
-def _whose() -> str:
-    return os.environ.get("PYTEST_XDIST_WORKER", "main")

@@ -21,9 +21,9 @@ from tidemill.stores.open import open_store
 
 
 @pytest.fixture
-def in_postgres(fresh_postgres_url: str) -> Iterator[Store]:
-    store = open_store(fresh_postgres_url)
-    store.migrate()
+def in_postgres(migrated_postgres_url: str) -> Iterator[Store]:
+    store = open_store(migrated_postgres_url)
+    store.check()
     yield store
     store.close()
 

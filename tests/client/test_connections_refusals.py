@@ -32,9 +32,9 @@ EVERY = JobFilter(ALL_TENANTS)
 
 
 @pytest.fixture
-def in_postgres(fresh_postgres_url: str) -> Iterator[Store]:
-    store = open_store(fresh_postgres_url)
-    store.migrate()
+def in_postgres(migrated_postgres_url: str) -> Iterator[Store]:
+    store = open_store(migrated_postgres_url)
+    store.check()
     yield store
     store.close()
 

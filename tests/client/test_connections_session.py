@@ -46,9 +46,9 @@ EVERY = JobFilter(ALL_TENANTS)
 
 
 @pytest.fixture
-def in_postgres(fresh_postgres_url: str) -> Iterator[Store]:
-    store = open_store(fresh_postgres_url)
-    store.migrate()
+def in_postgres(migrated_postgres_url: str) -> Iterator[Store]:
+    store = open_store(migrated_postgres_url)
+    store.check()
     yield store
     store.close()
 
@@ -91,11 +91,11 @@ def test_a_rollback_or_a_duplicate_job_notifies_no_worker(in_postgres: Store) ->
 
 
 def test_a_store_without_notify_does_not_notify_on_the_users_connection(
-    in_postgres: Store, fresh_postgres_url: str
+    in_postgres: Store, migrated_postgres_url: str
 ) -> None:
-    quiet = open_store(fresh_postgres_url + "?notify=0")
+    quiet = open_store(migrated_postgres_url + "?notify=0")
     listener = in_postgres.listen()
-    with psycopg.connect(fresh_postgres_url) as connection:
+    with psycopg.connect(migrated_postgres_url) as connection:
         enqueue_on(connection, quiet, [job()])
     assert listener.wait(0.2) == frozenset()
     listener.close()

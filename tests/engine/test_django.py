@@ -44,8 +44,8 @@ class Project:
 
 
 @pytest.fixture(params=[0, None], ids=["new connection per job", "persistent connection"])
-def project(request: pytest.FixtureRequest, fresh_postgres_url: str) -> Iterator[Project]:
-    url = fresh_postgres_url
+def project(request: pytest.FixtureRequest, migrated_postgres_url: str) -> Iterator[Project]:
+    url = migrated_postgres_url
     with django_database(url, CONN_MAX_AGE=request.param) as db, App("memory://") as app:
         yield Project(app, db, url, persistent=request.param is None)
 

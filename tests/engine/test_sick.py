@@ -12,7 +12,6 @@ from tests.engine.worker_kit import World, a_world, alive, until
 
 from tidemill.clock import SystemClock
 from tidemill.domain.states import JobState
-from tidemill.stores.open import open_store
 
 pytestmark = pytest.mark.long
 
@@ -27,11 +26,8 @@ def on_sqlite(tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.fixture
-def on_postgres(fresh_postgres_url: str, tmp_path: Path) -> Iterator[World]:
-    store = open_store(fresh_postgres_url)
-    store.migrate()
-    store.close()
-    with a_world(fresh_postgres_url, tmp_path) as world:
+def on_postgres(migrated_postgres_url: str, tmp_path: Path) -> Iterator[World]:
+    with a_world(migrated_postgres_url, tmp_path) as world:
         yield world
 
 

@@ -28,11 +28,8 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.fixture
-def on_postgres(fresh_postgres_url: str, tmp_path: Path) -> Iterator[World]:
-    store = open_store(fresh_postgres_url)
-    store.migrate()
-    store.close()
-    with a_world(fresh_postgres_url, tmp_path) as world:
+def on_postgres(migrated_postgres_url: str, tmp_path: Path) -> Iterator[World]:
+    with a_world(migrated_postgres_url, tmp_path) as world:
         yield world
 
 

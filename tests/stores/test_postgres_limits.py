@@ -31,9 +31,9 @@ WAITING = (
 
 
 @pytest.fixture
-def stores(fresh_postgres_url: str) -> Iterator[tuple[Store, Store]]:
+def stores(migrated_postgres_url: str) -> Iterator[tuple[Store, Store]]:
     """Open two stores on one database, as two processes would."""
-    first, second = open_store(fresh_postgres_url, migrate=True), open_store(fresh_postgres_url)
+    first, second = open_store(migrated_postgres_url), open_store(migrated_postgres_url)
     hire(first, WORKER)
     yield first, second
     first.close()

@@ -136,11 +136,11 @@ def test_a_role_without_create_rights_can_migrate_its_own_schema(fresh_postgres_
         "insert into tidemill.audit select * from tidemill.audit on conflict (number) do update set who = 'eve'",
     ],
 )
-def test_audit_rows_cannot_be_updated_or_deleted(fresh_postgres_url: str, change: str) -> None:
-    store = open_store(fresh_postgres_url, migrate=True)
+def test_audit_rows_cannot_be_updated_or_deleted(migrated_postgres_url: str, change: str) -> None:
+    store = open_store(migrated_postgres_url)
     written = store.record([AuditEntry("ada", "job.cancelled", "job:1", "default")])
     with (
-        psycopg.connect(fresh_postgres_url, autocommit=True) as raw,
+        psycopg.connect(migrated_postgres_url, autocommit=True) as raw,
         pytest.raises(psycopg.errors.IntegrityConstraintViolation, match="append-only"),
     ):
         raw.execute(change.encode())

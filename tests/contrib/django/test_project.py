@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from tests.interfaces.rest.test_shutdown import limit, running
 
@@ -128,21 +127,30 @@ def test_migrate_creates_the_schema_and_a_worker_runs_the_jobs_of_a_view(project
     assert state == "shipped by bike"
 
 
+LOSES_CONNECTIONS = """
+import json, psycopg
+from shop import tasks
+from tidemill.contrib.django import app
+ended = []
+for name in ["backend_pid", "async_backend_pid"] * 3:
+    job = app.jobs.get(getattr(tasks, name).enqueue().id)
+    pid = job.result({patience})
+    with psycopg.connect({url!r}, autocommit=True) as connection:
+        connection.execute("select pg_terminate_backend(%s, 5000)", [pid])
+    ended.append([str(job.refresh().status), pid])
+print(json.dumps(ended))
+"""
+"""Runs the jobs one after the other, and ends the connection that each of them used."""
+
+
 def test_no_job_fails_when_connections_are_lost_between_jobs(tmp_path: Path, fresh_postgres_url: str) -> None:
     """Connections stay open between jobs here (``CONN_MAX_AGE`` is None), and a task has one attempt."""
     project = Project(fresh_postgres_url, tmp_path)
     project.manage("migrate")
-    tasks = ["backend_pid", "async_backend_pid"] * 3
-    seen: list[int] = []
     with project.worker("--processes", "1", "--threads", "1", "--concurrency", "1"):
-        for task in tasks:
-            code = f"import json\nfrom shop import tasks\nprint(json.dumps(tasks.{task}.enqueue().id))"
-            shown = project.until_ended(project.shell(code))
-            assert shown["status"] == "completed", shown
-            with psycopg.connect(fresh_postgres_url, autocommit=True) as connection:
-                connection.execute("select pg_terminate_backend(%s, 5000)", [shown["value"]])
-            seen.append(shown["value"])
-    assert len(set(seen)) == len(tasks)
+        ended = project.shell(LOSES_CONNECTIONS.format(patience=PATIENCE, url=fresh_postgres_url))
+    assert [status for status, _ in ended] == ["completed"] * 6
+    assert len({pid for _, pid in ended}) == 6
 
 
 def test_parallel_tests_have_databases_of_their_own(tmp_path: Path, fresh_postgres_url: str) -> None:

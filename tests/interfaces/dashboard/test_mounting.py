@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 from fastapi import FastAPI
+from jinja2 import Environment
 from litestar import Litestar, asgi
 from litestar.types import Receive, Scope, Send
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Mount
 from starlette.types import ASGIApp
-from tests.interfaces.dashboard.kit import forms
+from tests.interfaces.dashboard.kit import forms, house
 from tests.interfaces.rest.kit import Browser, declare
 
 from tidemill import App
@@ -218,3 +219,21 @@ def test_sessions_survive_a_restart_of_a_server(monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv("TIDEMILL_SESSION_SECRET", "short")
         with pytest.raises(BadSettings, match="5 characters"):
             create_site(app)
+
+
+def test_a_second_site_of_a_process_compiles_no_template_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[str | None] = []
+    compile_template = Environment.compile
+
+    def record(self: Environment, source: Any, name: str | None = None, *rest: Any, **more: Any) -> Any:
+        compiled.append(name)
+        return compile_template(self, source, name, *rest, **more)
+
+    monkeypatch.setattr(Environment, "compile", record)
+    pages = []
+    for _ in range(2):
+        compiled.clear()
+        with house() as shop:
+            pages.append(shop.person("super_admin", "acme").open("/tasks"))
+    assert compiled == []
+    assert all("send" in page for page in pages)

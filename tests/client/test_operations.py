@@ -218,6 +218,19 @@ def test_the_overview_has_counts_depth_and_success_rate(shop: App) -> None:
     assert found.counts == {"pending": 1}
 
 
+def test_the_overview_counts_definitions_and_schedules_by_state(shop: App) -> None:
+    shop.definitions.save("on", "good", args={"number": 1})
+    shop.definitions.save("off", "bad", args={"number": 1})
+    shop.definitions.disable("off")
+    paused = shop.schedules.add("good", Every("1h"), "hourly", args={"number": 1})
+    shop.schedules.pause(paused.id)
+    found = shop.stats.overview()
+    assert (found.definitions, found.disabled_definitions) == (1, 1)
+    assert (found.schedules, found.disabled_schedules) == (0, 1)
+    elsewhere = shop.stats.overview(tenant="elsewhere")
+    assert (elsewhere.definitions, elsewhere.disabled_schedules) == (0, 0)
+
+
 @pytest.mark.parametrize("window", [HOUR, timedelta(days=7)])
 def test_the_rate_of_the_overview_equals_the_last_full_bar_of_the_chart(shop: App, window: timedelta) -> None:
     minute = timedelta(minutes=1)

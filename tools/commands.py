@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from tools import changes as changelog
-from tools import checks, lowest as oldest, packages, tests
+from tools import checks, packages, tests
+from tools import lowest as oldest
 from tools.environment import Environment, become, only_one, package_version
 from tools.pythons import SUPPORTED
 from tools.terminal import ROOT, Stop

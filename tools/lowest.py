@@ -37,7 +37,7 @@ def run(env: Environment, arguments: list[str]) -> int:
 
 
 def _install(env: Environment, uv: str, place: Path, python: Path) -> list[str]:
-    """Install the package with all extras at the oldest versions, then the test tools; return the oldest versions."""
+    """Install all extras at the oldest versions and the test tools at their usual ones; return the oldest versions."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = project["optional-dependencies"]
     whole = f".[{','.join(sorted(extras))}]"
@@ -52,7 +52,10 @@ def _install(env: Environment, uv: str, place: Path, python: Path) -> list[str]:
     ).stdout
     versions = [line for line in frozen.splitlines() if "==" in line and names_of([line]) <= direct]
     pins = place / "oldest.txt"
-    pins.write_text("\n".join(versions), encoding="utf-8")
+    installed = names_of(frozen.splitlines())
+    usual = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    others = [line for line in usual if "==" in line and not names_of([line]) & installed]
+    pins.write_text("\n".join([*versions, *others]), encoding="utf-8")
     tools = [line for line in dev_group() if not names_of([line]) & direct]
     if failed := env.attempt([*install, "-c", str(pins), "-e", whole, *tools]):
         raise Stop(failed)

@@ -72,17 +72,30 @@ def mistakes(built: Built) -> list[str]:
     found = []
     expected = (f"tidemill-{version}-py3-none-any.whl", f"tidemill-{version}.tar.gz")
     if (built.wheel.name, built.sdist.name) != expected:
-        found.append(f"the files are {built.wheel.name} and {built.sdist.name}, expected {' and '.join(expected)}")
+        found.append(
+            f"the files are {built.wheel.name} and {built.sdist.name}, expected {' and '.join(expected)}"
+        )
     with zipfile.ZipFile(built.wheel) as wheel:
         names = set(wheel.namelist())
         found += _wheel_mistakes(names, version)
         metadata = email.message_from_bytes(wheel.read(f"tidemill-{version}.dist-info/METADATA"))
         found += _metadata_mistakes(metadata, version)
-        if "tidemill = tidemill.cli:main" not in wheel.read(f"tidemill-{version}.dist-info/entry_points.txt").decode():
+        if (
+            "tidemill = tidemill.cli:main"
+            not in wheel.read(f"tidemill-{version}.dist-info/entry_points.txt").decode()
+        ):
             found.append("the wheel has no command tidemill")
     with tarfile.open(built.sdist) as sdist:
         files = {member.name.partition("/")[2] for member in sdist.getmembers() if member.isfile()}
-    wanted = ("pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "PKG-INFO", "dev.py", "tests/conftest.py")
+    wanted = (
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "CHANGELOG.md",
+        "PKG-INFO",
+        "dev.py",
+        "tests/conftest.py",
+    )
     found += [f"the source archive has no {name}" for name in wanted if name not in files]
     return found
 
@@ -131,7 +144,9 @@ def try_out(env: Environment, wheel: Path, folder: Path, *, lowest: bool = False
     if failed := env.attempt([uv, "venv", "--quiet", "--python", str(env.python), str(place)]):
         raise Stop(failed)
     resolution = ["--resolution", "lowest-direct"] if lowest else []
-    if failed := env.attempt([uv, "pip", "install", "--quiet", "--python", str(python), *resolution, str(wheel)]):
+    if failed := env.attempt(
+        [uv, "pip", "install", "--quiet", "--python", str(python), *resolution, str(wheel)]
+    ):
         raise env.diagnosis(failed)
     frozen = subprocess.run(
         [uv, "pip", "freeze", "--python", str(python)], capture_output=True, text=True, check=True
@@ -139,23 +154,34 @@ def try_out(env: Environment, wheel: Path, folder: Path, *, lowest: bool = False
     packages = [line for line in frozen.splitlines() if not line.startswith("tidemill")]
     program = folder / "first.py"
     program.write_text(FIRST_JOB, encoding="utf-8")
-    for _ in range(2):  # the first run compiles the modules
-        done = subprocess.run(
-            [str(python), str(program)], cwd=folder, capture_output=True, text=True, timeout=120, check=False
-        )
-        if done.returncode:
-            raise Stop(f"the first program failed: {done.stderr[-2000:]}")
-        (folder / "first.db").unlink()
-    facts = json.loads(done.stdout.splitlines()[-1])
+    _run(python, program)  # compiles the modules
+    facts = json.loads(_run(python, program).splitlines()[-1])
     if not Path(facts["at"]).is_relative_to(place):
         raise Stop(f"the program imported {facts['at']} instead of the installed package")
     return Installed(packages, facts["import"], facts["result"], facts["version"])
 
 
+def _run(python: Path, program: Path) -> str:
+    """Run the first program in its folder with a new database; return its output."""
+    done = subprocess.run(
+        [str(python), str(program)],
+        cwd=program.parent,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if done.returncode:
+        raise Stop(f"the first program failed: {done.stderr[-2000:]}")
+    (program.parent / "first.db").unlink()
+    return done.stdout
+
+
 def names_of(requirements: list[str]) -> set[str]:
     """The normalised names of requirements such as ``psycopg[binary]>=3.3``."""
     return {
-        re.sub(r"[-_.]+", "-", re.split(r"[\[<>=;~! @]", requirement)[0]).lower() for requirement in requirements
+        re.sub(r"[-_.]+", "-", re.split(r"[\[<>=;~! @]", requirement)[0]).lower()
+        for requirement in requirements
     }
 
 

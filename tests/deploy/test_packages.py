@@ -48,7 +48,9 @@ def test_a_first_job_runs_in_a_clean_environment(built: Built, tmp_path: Path, l
     }  # fmt: skip
 
 
-def changed(wheel: Path, folder: Path, *, drop: str = "", add: str = "", text: tuple[str, str] = ("", "")) -> Path:
+def changed(
+    wheel: Path, folder: Path, *, drop: str = "", add: str = "", text: tuple[str, str] = ("", "")
+) -> Path:
     """A copy of the wheel without one file, with one more, or with other metadata."""
     place = folder / wheel.name
     with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(place, "w") as new:
@@ -71,9 +73,7 @@ def test_a_missing_file_a_foreign_file_and_wrong_metadata_are_found(built: Built
         "the wheel has tests/conftest.py, which the package does not have"
     ]
     other = changed(built.wheel, tmp_path, text=("Requires-Python: >=3.11", "Requires-Python: >=3.9"))
-    assert packages.mistakes(built._replace(wheel=other)) == [
-        "Requires-Python is '>=3.9', expected '>=3.11'"
-    ]
+    assert packages.mistakes(built._replace(wheel=other)) == ["Requires-Python is '>=3.9', expected '>=3.11'"]
 
 
 def test_an_incomplete_source_archive_is_found(built: Built, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import tarfile
 from pathlib import Path
 
 from tests.faults.kit import ROOT
-
 from tests.servers.processes import ServiceMissing
 
 COMMIT = "f309cbbf509327aee714703aaafcd48dc0aff320"

@@ -14,6 +14,7 @@ from tidemill import App, ArchivePolicy, Context, Every, Fixed, Limit, Permanent
 MINUTE = timedelta(minutes=1)
 SECOND = timedelta(seconds=1)
 
+
 def increase(n: int) -> int:
     """A step of the durable function."""
     return n + 1
@@ -35,7 +36,6 @@ def build(url: str) -> App:
             ],
         ),
     )
-
 
     @app.task
     async def work(ctx: Context, n: int) -> dict[str, int]:

@@ -29,7 +29,7 @@ class Load:
         self._server = server
         self._key = self._app.keys.create("soak", role="viewer").secret
         self._add = self._app.bound_task("add")
-        self._address = until(self._find_address, "the server listens", 60)
+        self._address = str(until(self._find_address, "the server listens", 240))
         self._long: deque[Any] = deque()
         self._done: Counter[str] = Counter()
         self.refused = 0
@@ -80,20 +80,18 @@ class Load:
                     self.refused += 1
                 if turn % 8 == 0:
                     self._read(self._random.choice(_PAGES))
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  (the run raises it)
             self.error = error
 
     def _enqueue(self, turn: int) -> None:
         count = max(1, round(self._rate * _EVERY))
         for _ in range(count):
             n = self._random.randrange(1000)
-            task, args = self._random.choices(
-                [
-                    ("work", {"n": n}), ("in_thread", {"text": "x" * n}), ("flaky", {"n": n}), ("refuse", {"n": n}),
-                    ("limited", {"account": n % 5}), ("durable", {"n": n}),
-                ],
-                [40, 25, 12, 4, 15, 4],
-            )[0]  # fmt: skip
+            calls: list[tuple[str, dict[str, object]]] = [
+                ("work", {"n": n}), ("in_thread", {"text": "x" * n}), ("flaky", {"n": n}), ("refuse", {"n": n}),
+                ("limited", {"account": n % 5}), ("durable", {"n": n}),
+            ]  # fmt: skip
+            task, args = self._random.choices(calls, [40, 25, 12, 4, 15, 4])[0]
             self._app.enqueue(task, **args)
             self._done[task] += 1
         if turn % 8 == 0:
@@ -121,9 +119,11 @@ class Load:
             self._done["cancelled too late"] += 1
 
     def _read(self, path: str) -> None:
-        request = urllib.request.Request(self._address + path, headers={"Authorization": f"Bearer {self._key}"})  # noqa: S310
+        request = urllib.request.Request(
+            self._address + path, headers={"Authorization": f"Bearer {self._key}"}
+        )
         try:
-            with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
+            with urllib.request.urlopen(request, timeout=30) as answer:
                 answer.read()
             self._done["pages"] += 1
         except urllib.error.HTTPError:

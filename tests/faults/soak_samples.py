@@ -50,10 +50,12 @@ def _of_sqlite(path: Path) -> Sample:
     with contextlib.closing(sqlite3.connect(path, timeout=30)) as raw:
         names = [
             name
-            for (name,) in raw.execute("select name from sqlite_master where type = 'table' and name like 'tidemill!_%' escape '!'")
+            for (name,) in raw.execute(
+                "select name from sqlite_master where type = 'table' and name like 'tidemill!_%' escape '!'"
+            )
         ]
         for name in names:
-            (rows,) = raw.execute(f"select count(*) from {name}").fetchone()  # noqa: S608
+            (rows,) = raw.execute(f"select count(*) from {name}").fetchone()
             sample[f"rows in {name.removeprefix('tidemill_')}"] = float(rows)
         (pages,), (free,), (size,) = (
             raw.execute(f"pragma {name}").fetchone() for name in ("page_count", "freelist_count", "page_size")
@@ -74,7 +76,7 @@ def _of_postgres(url: str) -> Sample:
             "where nspname = 'tidemill' and relkind in ('r', 'p') and not relispartition order by 1"
         ).fetchall()
         for (name,) in tables:
-            found = raw.execute(f"select count(*) from tidemill.{name}".encode()).fetchone()  # noqa: S608
+            found = raw.execute(f"select count(*) from tidemill.{name}".encode()).fetchone()
             assert found is not None
             sample[f"rows in {name}"] = float(found[0])
         sizes = raw.execute(
@@ -85,6 +87,8 @@ def _of_postgres(url: str) -> Sample:
             "where nspname = 'tidemill' and relkind = 'r'"
         ).fetchone()
         assert sizes is not None
-        for name, value in zip(("tables size", "indexes size", "wal size", "connections"), sizes, strict=True):
+        for name, value in zip(
+            ("tables size", "indexes size", "wal size", "connections"), sizes, strict=True
+        ):
             sample[name] = float(value)
     return sample

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -294,7 +295,7 @@ def _judge_fires(app: Any, verdict: Verdict) -> None:
     verdict.expect(len(jobs) == len(made), "each fire has a job of its own", len(made))
     gaps = [
         str(later - earlier)
-        for later, earlier in zip(instants, instants[1:], strict=False)
+        for earlier, later in pairwise(sorted(instants))
         if later - earlier > timedelta(seconds=60)
     ]
     verdict.expect(not gaps, "the schedule never stopped for a minute", gaps)
@@ -324,7 +325,9 @@ def _main() -> None:
         verdict = run(stack.enter_context(opened(url, folder)), given.jobs)
     for violation in verdict.violations:
         print(violation)
-    print(json.dumps({"run": "upgrade", "store": given.store, "kept": not verdict.violations} | verdict.facts))
+    print(
+        json.dumps({"run": "upgrade", "store": given.store, "kept": not verdict.violations} | verdict.facts)
+    )
     sys.exit(bool(verdict.violations))
 
 

@@ -40,7 +40,8 @@ def _append(name: str, text: str) -> None:
 
 async def _wait_for(gate: str) -> None:
     """Wait until the run opens the gate."""
-    while not Path(os.environ[FOLDER], gate).exists():  # noqa: ASYNC110  (another process opens it)
+    place = os.path.join(os.environ[FOLDER], gate)  # noqa: PTH118
+    while not os.path.exists(place):  # noqa: ASYNC110, ASYNC240, PTH110  (another process opens it)
         await asyncio.sleep(0.05)
 
 
@@ -169,7 +170,12 @@ def _until_ended(id: str) -> None:
 def produce() -> None:
     """Enqueue a mix of jobs until standard input is closed; note each job whose enqueue returned."""
     over = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+
+    def wait_for_the_end() -> None:
+        sys.stdin.read()
+        over.set()
+
+    threading.Thread(target=wait_for_the_end, daemon=True).start()
     n = refused = 0
     while not over.wait(0.05):
         n += 1

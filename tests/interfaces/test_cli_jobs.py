@@ -200,7 +200,11 @@ def test_control_characters_in_text_are_escaped(shop: Shop, env: dict[str, str])
 
 def test_the_progress_of_a_job_has_the_time_of_its_update(shop: Shop) -> None:
     ids = fill(shop)
-    assert re.search(r"^progress +50%, half, updated .* ago$", shop.run("jobs", "show", ids["completed"]).stdout, re.MULTILINE)
+    assert re.search(
+        r"^progress +50%, half, updated .* ago$",
+        shop.run("jobs", "show", ids["completed"]).stdout,
+        re.MULTILINE,
+    )
     shown = shop.json("jobs", "show", ids["completed"])
     assert shown["progress_percent"] == 100
     assert shown["started_at"] <= shown["updated_at"] <= shown["finished_at"]

@@ -53,10 +53,17 @@ async def _try(request: PageRequest, schedule: Schedule, given: Fields, *, dry_r
     start, end, errors = _range(given, request.now())
     if start is None or end is None:
         return _page(request, schedule, FormState(given, errors))
-    how = {"limit": MOST_FIRES, "dry_run": dry_run, "tenant": schedule.tenant}
     act = request.read if dry_run else request.act
     try:
-        done: Backfilled = await act(request.app.schedules.backfill, schedule.id, start, end, **how)
+        done: Backfilled = await act(
+            request.app.schedules.backfill,
+            schedule.id,
+            start,
+            end,
+            limit=MOST_FIRES,
+            dry_run=dry_run,
+            tenant=schedule.tenant,
+        )
     except TidemillError as error:
         return _page(request, schedule, FormState(given, complaints(error, _FIELDS)))
     if dry_run:

@@ -197,9 +197,7 @@ def may_remove(schedule: Schedule) -> bool:
 def can_backfill(schedule: Schedule) -> bool:
     """Whether missed fires of the schedule can be made: one job each, at times that its rule gives."""
     return (
-        schedule.broken is None
-        and schedule.scope is Scope.CLUSTER
-        and not sources_of(schedule.row.trigger)
+        schedule.broken is None and schedule.scope is Scope.CLUSTER and not sources_of(schedule.row.trigger)
     )
 
 

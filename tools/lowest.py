@@ -24,7 +24,7 @@ TESTS = (
 
 
 def run(env: Environment, arguments: list[str]) -> int:
-    """Install the oldest versions beside the normal environment, and run pytest there."""
+    """Install the oldest versions into a separate environment, and run pytest there."""
     uv = env.get_uv()
     if not uv:
         raise Stop("there is no uv for this platform, and only uv can choose the oldest versions")

@@ -41,7 +41,7 @@ SLACK: Mapping[str, float] = {
 """What is always allowed on top: the size of one step, such as a page or a segment of the WAL."""
 
 GROWING = ("rows in rollups", "rows in rollup_times", "rows in audit", "rows in failures", "rows in fires")
-"""Rows that are kept for hours, days or for ever by design; a soak only reports them."""
+"""Rows that are kept for hours, for days or without a limit by design; a soak only reports them."""
 
 
 class Finding(NamedTuple):

@@ -67,7 +67,7 @@ def build(url: str) -> App:
 
     @app.task(timeout=timedelta(minutes=2))
     async def long(ctx: Context) -> None:
-        """Wait until somebody cancels it."""
+        """Wait until the load cancels it."""
         await asyncio.sleep(100)
 
     @app.task

@@ -83,9 +83,11 @@ def test_the_programs_of_the_documentation_still_run(first: Path, tmp_path: Path
     for page in pages:
         name = page.relative_to(first).as_posix()
         for block in blocks(name, page.read_text(encoding="utf-8")):
-            program = tmp_path / f"{page.stem}_{block.line}.py"
+            place = tmp_path / f"{page.stem}-{block.line}"
+            place.mkdir()
+            program = place / "program.py"
             program.write_text(block.code, encoding="utf-8")
-            if block.no_run is None and failing(program, tmp_path):
+            if block.no_run is None and failing(program, place):
                 broken.add(f"{block.page}:{block.line}")
     for folder in ("patterns", "schedules"):
         for example in sorted((first / "examples" / folder).glob("*.py")):

@@ -136,7 +136,7 @@ class Upgrade:
         return {UUID(id): code for id, code in (line.split() for line in lines)}
 
     def wait_for_runs(self, code: str, count: int) -> None:
-        """Wait until this code has begun so many more jobs."""
+        """Wait until this code has started this number of further jobs."""
         begun = sum(run.code == code for run in self.runs())
         until(
             lambda: sum(run.code == code for run in self.runs()) >= begun + count,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from tools import changes as changelog
-from tools import checks, tests
+from tools import checks, packages, tests
+from tools import lowest as oldest
 from tools.environment import Environment, become, only_one, package_version
 from tools.pythons import SUPPORTED
 from tools.terminal import ROOT, Stop
@@ -101,6 +104,28 @@ def lock(env: Environment, options: Options, _rest: list[str]) -> int:
     return 0
 
 
+def build(env: Environment, _options: Options, _rest: list[str]) -> int:
+    """Build the wheel and the source archive into dist/, check both, and run a job with the wheel in a clean environment."""
+    env.ready()
+    built = packages.build(env, ROOT / "dist")
+    wrong = packages.mistakes(built)
+    for mistake in wrong:
+        print(mistake)
+    with tempfile.TemporaryDirectory() as folder:
+        installed = packages.try_out(env, built.wheel, Path(folder))
+    for path in built:
+        print(f"{path.relative_to(ROOT)}: {path.stat().st_size / 1000:,.0f} kB")
+    print(f"{len(installed.packages)} dependencies: {', '.join(installed.packages)}")
+    print(f"import tidemill: {installed.import_time * 1000:.0f} ms")
+    return bool(wrong)
+
+
+def lowest(env: Environment, _options: Options, rest: list[str]) -> int:
+    """Run tests with the oldest versions of all dependencies that the project accepts; arguments go to pytest."""
+    env.ready()
+    return oldest.run(env, rest)
+
+
 class Command(NamedTuple):
     """A command, its flags, and whether it passes other arguments on."""
 
@@ -119,6 +144,8 @@ COMMANDS = (
     Command(demo, passes_on=True),
     Command(changes, ("--release",)),
     Command(lock, ("--upgrade",)),
+    Command(build),
+    Command(lowest, passes_on=True),
 )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tidemill import App, Every, PermanentError
+from tidemill import App, Context, Every, PermanentError
 from tidemill.client.stats import snapshot
 from tidemill.client.stats.api import NAMED, StatsApi
 from tidemill.client.stats.reports import Report, document
@@ -216,6 +216,32 @@ def test_the_overview_has_counts_depth_and_success_rate(shop: App) -> None:
     found = shop.stats.overview()
     assert (found.ended, found.depth, found.success_rate) == (6, 1, 0.5)
     assert found.counts == {"pending": 1}
+
+
+def test_retried_jobs_are_reported_with_their_average_and_highest_attempts(app: App) -> None:
+    @app.task(retry="immediate")
+    def recover(ctx: Context, succeeds_at: int) -> None:
+        if ctx.attempt < succeeds_at:
+            raise ConnectionError("not yet")
+
+    for succeeds_at in (1, 1, 2, 3):
+        recover.enqueue(succeeds_at=succeeds_at)
+    app.testing().drain()
+    (row,) = app.stats.retries()
+    assert (row.task, row.jobs, row.retried, row.attempts, row.most) == ("recover", 4, 2, 1.75, 3)
+
+
+def test_the_overview_counts_definitions_and_schedules_by_state(shop: App) -> None:
+    shop.definitions.save("on", "good", args={"number": 1})
+    shop.definitions.save("off", "bad", args={"number": 1})
+    shop.definitions.disable("off")
+    paused = shop.schedules.add("good", Every("1h"), "hourly", args={"number": 1})
+    shop.schedules.pause(paused.id)
+    found = shop.stats.overview()
+    assert (found.definitions, found.disabled_definitions) == (1, 1)
+    assert (found.schedules, found.disabled_schedules) == (0, 1)
+    elsewhere = shop.stats.overview(tenant="elsewhere")
+    assert (elsewhere.definitions, elsewhere.disabled_schedules) == (0, 0)
 
 
 @pytest.mark.parametrize("window", [HOUR, timedelta(days=7)])

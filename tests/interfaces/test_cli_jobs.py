@@ -198,6 +198,18 @@ def test_control_characters_in_text_are_escaped(shop: Shop, env: dict[str, str])
     assert shop.json("jobs", "show", id)["error"]["message"] == HOSTILE
 
 
+def test_the_progress_of_a_job_has_the_time_of_its_update(shop: Shop) -> None:
+    ids = fill(shop)
+    assert re.search(
+        r"^progress +50%, half, updated .* ago$",
+        shop.run("jobs", "show", ids["completed"]).stdout,
+        re.MULTILINE,
+    )
+    shown = shop.json("jobs", "show", ids["completed"])
+    assert shown["progress_percent"] == 100
+    assert shown["started_at"] <= shown["updated_at"] <= shown["finished_at"]
+
+
 def test_a_job_is_shown_with_its_executions_logs_and_children(shop: Shop) -> None:
     ids = fill(shop)
     with shop.app() as app:

@@ -206,7 +206,7 @@ def _fields(job: JobRow, now: datetime, made_by: Origin) -> Iterator[tuple[str, 
     yield "timeout", None if job.timeout is None else span(job.timeout)
     yield "worker", job.worker
     if job.progress is not None:
-        yield "progress", _progress(job.progress)
+        yield "progress", _progress(job.progress, now)
     yield "ends", _when(eta_of(job, now), now)
     yield "result", payload_words(job.result)
     if job.error is not None:
@@ -242,11 +242,14 @@ def _when(at: datetime | None, now: datetime) -> str | None:
     return None if at is None else f"{stamp(at)} ({age(at, now)})"
 
 
-def _progress(progress: Progress) -> str:
+def _progress(progress: Progress, now: datetime) -> str:
     words = [percent(progress.fraction)] if progress.fraction is not None else []
     if progress.step is not None:
         words.append(f"step {progress.step} of {progress.total or '?'}")
-    return ", ".join([*words, *(text for text in (progress.stage, progress.message) if text)])
+    words += [text for text in (progress.stage, progress.message) if text]
+    if progress.at is not None:
+        words.append(f"updated {age(progress.at, now)}")
+    return ", ".join(words)
 
 
 def _print_stages(shown: Iterable[Stage]) -> None:

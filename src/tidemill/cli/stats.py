@@ -98,9 +98,18 @@ def _now(stats: Stats, now: datetime) -> Iterator[tuple[str, object]]:
     yield "running", thousands(stats.counts.get(JobState.RUNNING, 0))
     oldest = stats.oldest_pending_at
     yield "oldest pending", None if oldest is None else span(now - oldest)
+    if (declared := stats.declared) is not None:
+        yield "definitions", _enabled(declared.definitions, declared.disabled_definitions, "disabled")
+        yield "schedules", _enabled(declared.schedules, declared.disabled_schedules, "paused")
     for pause in stats.pauses:
         if pause.kind is not PauseKind.QUEUE:
             yield "paused", f"{pause_actions.what(pause)}, {pause_actions.pause_words(pause, now)}"
+
+
+def _enabled(enabled: int, disabled: int, word: str) -> str | None:
+    if not enabled and not disabled:
+        return None
+    return f"{thousands(enabled)} enabled, {thousands(disabled)} {word}"
 
 
 def workers_line(stats: Stats) -> str:
@@ -127,4 +136,5 @@ def stats_document(stats: Stats) -> dict[str, object]:
         "workers": stats.crew._asdict(),
         "pauses": [pause_document(pause) for pause in stats.pauses],
         "limits": [limit_document(limit) for limit in stats.limits],
+        "declared": None if stats.declared is None else stats.declared._asdict(),
     }

@@ -38,6 +38,7 @@ from tidemill.domain.limits import Rule
 from tidemill.domain.schedules import Definition, ScheduleRow
 from tidemill.domain.states import JobState
 from tidemill.domain.stats import (
+    DeclaredCounts,
     EndedTiming,
     HeldRow,
     HeldSelection,
@@ -344,3 +345,7 @@ class Inspection(StoreApi):
         """Return a definition, also a deleted one; None if it was never stored in this tenant."""
         rows = self._store.definitions(tenant=tenant, ids=[id], deleted=True)
         return rows[0] if rows else None
+
+    def declared(self, *, tenant: str) -> DeclaredCounts:
+        """Return the number of definitions and schedules, enabled and disabled."""
+        return self._store.declared(tenant=tenant)

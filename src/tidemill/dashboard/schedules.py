@@ -24,10 +24,10 @@ from tidemill.domain.access import Role
 from tidemill.domain.calendar import BusinessCalendar, Exclude
 from tidemill.domain.clock_notes import ClockChange, clock_changes, fire_note
 from tidemill.domain.schedule_fires import read_rules
-from tidemill.domain.schedules import Definition, Fired, Source
+from tidemill.domain.schedules import Definition, Fired, Scope, Source
 from tidemill.domain.states import JobState
 from tidemill.domain.triggers.base import Trigger
-from tidemill.domain.triggers.reactive import ReactiveTrigger
+from tidemill.domain.triggers.reactive import ReactiveTrigger, sources_of
 from tidemill.errors import StoreError, TidemillError
 from tidemill.web.problems import Problem
 from tidemill.web.sessions import LONGEST_UNDO, UndoForm
@@ -92,6 +92,7 @@ def _list(request: PageRequest, words: str | None, status: str | None, page: int
     refusals = {schedule.id: _refusal(schedule, _definition(request, schedule)) for schedule in shown}
     return {
         "rows": rows,
+        "declared": request.inspection.declared(tenant=request.tenant),
         "refusals": refusals,
         "total": total,
         "matching": len(rows),
@@ -131,6 +132,7 @@ def _look(request: PageRequest, count: int, before: datetime | None) -> dict[str
         "after": request.query.get("after"),
         "knows_task": schedule.task in request.app.registry,
         "may_remove": may_remove(schedule),
+        "can_backfill": can_backfill(schedule),
         "is_stored": schedule.source is Source.STORED,
         "state": state_of(schedule),
         "definition": definition,
@@ -190,6 +192,13 @@ def state_of(schedule: Schedule) -> str:
 def may_remove(schedule: Schedule) -> bool:
     """Whether the schedule can be removed. A schedule that code declares would reappear."""
     return schedule.source is Source.STORED or schedule.note == REMOVED
+
+
+def can_backfill(schedule: Schedule) -> bool:
+    """Whether missed fires of the schedule can be made: one job each, at times that its rule gives."""
+    return (
+        schedule.broken is None and schedule.scope is Scope.CLUSTER and not sources_of(schedule.row.trigger)
+    )
 
 
 def preview(

@@ -35,6 +35,7 @@ from tidemill.dashboard import (
     overview,
     queue_actions,
     queues,
+    schedule_backfill,
     schedule_editor,
     schedule_preview,
     schedules,
@@ -74,7 +75,7 @@ if TYPE_CHECKING:
 MODULES = (
     sign_in, single_sign_on, overview, live, go,
     jobs, jobs_bulk, jobs_undo, jobs_view, job_copy, job_actions, job, errors, flows, logs,
-    schedule_preview, schedule_editor, schedules, task_actions, tasks, enqueue, queue_actions, queues,
+    schedule_preview, schedule_editor, schedule_backfill, schedules, task_actions, tasks, enqueue, queue_actions, queues,
     worker_actions, workers, tenants, alerts, notifications, archive, audit, sessions, settings_pages, keys,
 )  # fmt: skip
 """The page modules. Modules with literal paths precede those with a placeholder in the same place."""

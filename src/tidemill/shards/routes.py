@@ -306,7 +306,7 @@ VERBS: Mapping[str, VerbRoute] = {
     "blob_parts": _all(first),
     # Statistics
     "standing": _tenant(_counts),
-    "declared": _all(lambda answers, _: add_declared(answers)),
+    "declared": _tenant(lambda answers, _: add_declared(answers)),
     "lately": _tenant(ordered(attrgetter("task"))),
     "ended_by": _tenant(lambda answers, options: add_ended(answers, options.get("limit", 100))),
     "series": _tenant(lambda answers, _: add_series(answers)),

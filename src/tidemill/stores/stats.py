@@ -158,8 +158,8 @@ class StatsStore(ABC):
         """The number of jobs by state, as ``count`` returns it; fast for all tenants."""
 
     @abstractmethod
-    def declared(self) -> DeclaredCounts:
-        """The number of definitions and schedules of all tenants, enabled and disabled. Deleted ones are not counted."""
+    def declared(self, *, tenant: str) -> DeclaredCounts:
+        """The number of definitions and schedules, enabled and disabled. Deleted ones are not counted."""
 
     @abstractmethod
     def lately(self, tasks: Collection[str], *, tenant: str, per_task: int = LATEST) -> list[EndedTiming]:

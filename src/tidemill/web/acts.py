@@ -240,6 +240,8 @@ POST   /schedules/{id}/pause             schedules.pause    later
 POST   /schedules/{id}/resume            schedules.pause    later
 GET    /schedules/{id}/run               schedules.run      later
 POST   /schedules/{id}/run               schedules.run      later
+GET    /schedules/{id}/backfill          schedules.run      later
+POST   /schedules/{id}/backfill          schedules.run      later
 GET    /schedules/{id}/remove            schedules.delete   later
 POST   /schedules/{id}/remove            schedules.delete   later
 POST   /tasks/-/pause                    tasks.pause

@@ -483,3 +483,45 @@ def test_the_form_reads_triggers_without_times(fields: dict[str, str], trigger: 
     rules, errors = schedule_form.read_rules(Fields(list({"timezone": "UTC", **fields}.items())))
     assert errors == {}
     assert rules["trigger"] == trigger
+
+
+def test_the_page_counts_definitions_and_schedules_by_state(shop: House) -> None:
+    added(shop)
+    shop.app.definitions.save("letter", "send", args={"to": "ada"}, tenant="acme")
+    shop.app.definitions.disable("letter", tenant="acme")
+    page = shop.person("viewer", "acme").open("/schedules")
+    assert "1 schedules enabled, 0 paused; 0 definitions enabled, 1 disabled" in page
+
+
+def test_missed_fires_are_previewed_and_created(shop: House) -> None:
+    made = added(shop, trigger=Daily("02:00"))
+    person = shop.person("operator", "acme")
+    assert "Back-fill…</a>" in person.open(f"/schedules/{made.id}")
+    range_of = "start=2026-01-01&end=2026-01-04"
+    page = person.open(f"/schedules/{made.id}/backfill?{range_of}")
+    assert "Create 3 jobs" in page
+    assert not shop.app.schedules.fires(made.id, tenant="acme")
+    page = person.send(f"/schedules/{made.id}/backfill?{range_of}", "/backfill")
+    assert "3 fires of schedule nightly were made, 0 existed." in page
+    fires = shop.app.schedules.fires(made.id, tenant="acme")
+    assert [fire.fire_at.day for fire in fires] == [3, 2, 1]
+    assert all(fire.job_id for fire in fires)
+    assert "No fire is missing" in person.open(f"/schedules/{made.id}/backfill?{range_of}")
+
+
+def test_an_invalid_range_is_explained_at_its_field(shop: House) -> None:
+    made = added(shop, trigger=Daily("02:00"))
+    person = shop.person("operator", "acme")
+    assert "is not a moment" in person.open(f"/schedules/{made.id}/backfill?start=soon", 422)
+    page = person.open(f"/schedules/{made.id}/backfill?start=2026-01-04&end=2026-01-01", 422)
+    assert "is before" in page
+    page = person.open(f"/schedules/{made.id}/backfill?start=2026-01-04&end=2300-01-01", 422)
+    assert "has not passed yet" in page
+
+
+def test_a_schedule_of_every_node_has_no_missed_fires_to_make(shop: House) -> None:
+    made = added(shop, scope="instance")
+    person = shop.person("operator", "acme")
+    assert "Back-fill" not in person.open(f"/schedules/{made.id}")
+    page = person.open(f"/schedules/{made.id}/backfill?start=2026-01-01", 422)
+    assert "cannot be backfilled" in page

@@ -26,6 +26,7 @@ from tidemill.domain.schedule_fires import NODE_QUEUE
 from tidemill.domain.schedules import runner_place
 from tidemill.domain.states import ENDED, LIVE, JobState
 from tidemill.domain.stats import (
+    DeclaredCounts,
     Depth,
     EndedGroups,
     Group,
@@ -91,6 +92,7 @@ class Stats:
     crew: WorkerCounts
     pauses: list[Pause]
     limits: list[LimitState]
+    declared: DeclaredCounts | None  #: None if not requested
 
 
 def gather(store: Store, now: datetime, *, tenant: str = ALL_TENANTS, ended: bool = True) -> Stats:
@@ -111,6 +113,7 @@ def gather(store: Store, now: datetime, *, tenant: str = ALL_TENANTS, ended: boo
         crew=crew_of(store.workers(), now),
         pauses=pauses,
         limits=limit_states(store, now),
+        declared=store.declared(tenant=tenant) if ended else None,
     )
 
 

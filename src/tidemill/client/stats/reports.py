@@ -312,6 +312,10 @@ class Overview:
     duration: timedelta | None
     lag: timedelta | None
     retried: int
+    definitions: int  #: enabled
+    disabled_definitions: int
+    schedules: int  #: enabled
+    disabled_schedules: int  #: paused
     missing: tuple[str, ...] = ()  #: shards that did not answer
 
 

@@ -188,6 +188,7 @@ def overview(look: Snapshot, window: timedelta) -> Overview:
         duration=mean(ended.run_time, ended.ran),
         lag=mean(ended.lag, ended.ran),
         retried=ended.retried,
+        **look.store.declared(tenant=look.tenant)._asdict(),
     )
 
 
@@ -444,7 +445,7 @@ class Metrics:
             *_leases(leases, at),
             *_recent(look.ended(Group.TASK, RECENT).rows),
             *ended_families(totals, exemplars(store, totals) if traced else {}),
-            *declared_families(store.declared()),
+            *declared_families(store.declared(tenant=ALL_TENANTS)),
             *_archival(archival_of(leases)),
             _history(look),
         ]

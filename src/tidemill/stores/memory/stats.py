@@ -57,14 +57,18 @@ class MemoryStats(MemoryPart, StatsStore, OccupancyStore):
                 Counter(job.state for job in state.jobs.values() if tenant in (ALL_TENANTS, job.tenant))
             )
 
-    def declared(self) -> DeclaredCounts:
+    def declared(self, *, tenant: str) -> DeclaredCounts:
         with self._open() as state:
             definitions = Counter(
                 definition.enabled
                 for definition in state.definitions.values()
-                if definition.deleted_at is None
+                if definition.deleted_at is None and tenant in (ALL_TENANTS, definition.tenant)
             )
-            schedules = Counter(schedule.enabled for schedule in state.schedules.values())
+            schedules = Counter(
+                schedule.enabled
+                for schedule in state.schedules.values()
+                if tenant in (ALL_TENANTS, schedule.tenant)
+            )
             return DeclaredCounts(definitions[True], definitions[False], schedules[True], schedules[False])
 
     def depths(self, *, tenant: str, now: datetime | None = None) -> list[Depth]:

@@ -35,8 +35,8 @@ class SqlStats(SqlPart, StatsStore, OccupancyStore):
             rows = self._db.run("standing")
         return {JobState(state): jobs for state, jobs in rows}
 
-    def declared(self) -> DeclaredCounts:
-        return DeclaredCounts(*self._db.run("declared")[0])
+    def declared(self, *, tenant: str) -> DeclaredCounts:
+        return DeclaredCounts(*self._db.run("declared", {"tenant": tenant_of(tenant)})[0])
 
     def depths(self, *, tenant: str, now: datetime | None = None) -> list[Depth]:
         return [Depth(*row) for row in self._db.run("depths", {"now": now, "tenant": tenant_of(tenant)})]

@@ -51,6 +51,19 @@ class DefinitionLaws:
         assert (stored.owner, stored.created_by, stored.enabled) == (None, None, True)
         assert definition_of(store, stored.id) == stored
 
+    def test_definitions_and_schedules_are_counted_by_tenant_and_state(self, store: Store) -> None:
+        first, gone = define(store, "a"), define(store, "gone")
+        define(store, "b")
+        define(store, "c", tenant="other")
+        store.enable_definitions([first.id], tenant="default", enabled=False, now=at(1))
+        store.drop_definitions([gone.id], tenant="default", now=at(1))
+        off = plan_one(store, key="d")
+        plan_one(store, key="e", tenant="other")
+        store.enable_schedules([off.id], tenant="default", enabled=False, now=at(1))
+        assert store.declared(tenant="default") == (1, 1, 0, 1)
+        assert store.declared(tenant="other") == (1, 0, 1, 0)
+        assert store.declared(tenant=ALL_TENANTS) == (2, 1, 1, 1)
+
     def test_a_write_must_name_the_current_version(self, store: Store) -> None:
         first = define(store)
         second = store.put_definition(replace(first, name="Second", task="other"), by="bob", now=at(1))

@@ -75,7 +75,7 @@ def unfinished(app: App, name: str) -> int:
     return sum(store(app, name).count(JobFilter(TENANT, states=LIVE)).values())
 
 
-# What is carried ---------------------------------------------------------------------------------------------------------
+# Carried data ------------------------------------------------------------------------------------------------------------
 
 
 def test_jobs_that_have_not_begun_go_to_the_new_shard_unchanged(app: App) -> None:

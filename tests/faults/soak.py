@@ -1,4 +1,4 @@
-"""A soak: a steady mixed load, and a sample of every resource each minute. What a run uses must level off.
+"""A soak: a steady mixed load, and a sample of every resource each minute. No resource may keep growing.
 
 ``python -m tests.faults.soak --store both --minutes 120 --rate 20`` prints one line per sample and a verdict for each
 resource: the median of the last third of the samples is compared with that of the middle third.
@@ -38,7 +38,7 @@ SLACK: Mapping[str, float] = {
     "memory": 3e6, "descriptors": 3, "threads": 2, "connections": 2, "rows": 300, "tables": 1e6, "indexes": 1e6, "wal": 40e6,
     "file": 4e6,
 }  # fmt: skip
-"""What is always allowed on top: the size of one step, such as a page or a segment of the WAL."""
+"""Growth that is always allowed: the size of one step, such as a page or a segment of the WAL."""
 
 GROWING = ("rows in rollups", "rows in rollup_times", "rows in audit", "rows in failures", "rows in fires")
 """Rows that are kept for hours, for days or without a limit by design; a soak only reports them."""

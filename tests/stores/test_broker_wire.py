@@ -1,4 +1,4 @@
-"""What a wire does about its connection, whatever the broker."""
+"""How a wire treats its connection, with any broker."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def broken() -> Iterator[FakeWire]:
 
 
 def test_each_connection_receives_at_an_address_of_its_own(wire: FakeWire) -> None:
-    """A broker that believes in the former connection keeps its queue locked, and deletes it by its name later."""
+    """A broker may keep the queue of the former connection locked, and delete it by its name later."""
     assert wire.request(b"one", 10) == b"one"
     (first,) = wire.transports
     wire._connected.clear()

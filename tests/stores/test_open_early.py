@@ -28,7 +28,7 @@ def test_an_unknown_scheme_loads_nothing() -> None:
     load_driver("memory")
 
 
-def test_the_scheme_of_a_store_is_told_before_it_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_runner_announces_the_scheme_of_a_store_before_it_opens_it(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
     monkeypatch.setattr(OpenWatch, "tell", told.append)
     open_store("memory://").close()

@@ -38,7 +38,7 @@ class Stroke(NamedTuple):
     is_critical: bool
 
 
-class Scale(NamedTuple):
+class PictureScale(NamedTuple):
     """How large the picture is drawn, and the scales that the links choose."""
 
     percent: int
@@ -56,7 +56,7 @@ class Picture(NamedTuple):
     strokes: list[Stroke]
     width: int
     height: int
-    scale: Scale
+    scale: PictureScale
     folds: str | None  #: the link that changes whether wide layers are folded: "off", "on", or none
     box_width: int = WIDTH
     box_height: int = HEIGHT
@@ -84,11 +84,11 @@ def picture_of(request: PageRequest, graph: FlowGraph, critical: set[UUID]) -> P
     return Picture(drawn, strokes, layout.width, layout.height, scale, folds)
 
 
-def scale_of(text: str | None, width: int, height: int) -> Scale:
+def scale_of(text: str | None, width: int, height: int) -> PictureScale:
     """Read the scale of the address; an invalid one counts as 100.
 
     >>> scale_of("50", 1001, 300)
-    Scale(percent=50, fits=False, width=500, height=150, smaller=25, larger=75)
+    PictureScale(percent=50, fits=False, width=500, height=150, smaller=25, larger=75)
     >>> scale_of("fit", 1001, 300).fits, scale_of("9999", 10, 10).percent, scale_of("x", 10, 10).percent
     (True, 300, 100)
     """
@@ -96,7 +96,9 @@ def scale_of(text: str | None, width: int, height: int) -> Scale:
     percent = min(max(percent, SCALES[0]), SCALES[-1])
     smaller = max((scale for scale in SCALES if scale < percent), default=None)
     larger = min((scale for scale in SCALES if scale > percent), default=None)
-    return Scale(percent, text == "fit", width * percent // 100, height * percent // 100, smaller, larger)
+    return PictureScale(
+        percent, text == "fit", width * percent // 100, height * percent // 100, smaller, larger
+    )
 
 
 def _drawn(request: PageRequest, box: Box[UUID], nodes: list[GraphNode], critical: set[UUID]) -> Drawn:

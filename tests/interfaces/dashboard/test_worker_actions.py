@@ -42,7 +42,7 @@ def test_runners_are_below_their_supervisor_with_their_memory_and_cpu(shop: Hous
     tree += ["mill-12", "150 % 2.0 GiB"]
     places = [read.index(text) for text in tree]
     assert places == sorted(places)
-    assert "– –" in read[read.index("alone") :]  # what is not reported is absent, not zero
+    assert "– –" in read[read.index("alone") :]  # a worker without a report shows no zero
     assert "Scale" not in read
 
 
@@ -77,7 +77,7 @@ def test_a_supervisor_is_scaled_by_a_form_that_shows_its_numbers(shop: House) ->
     assert (scale.processes, scale.slots) == (4, SlotCounts(10, 6, 0))
 
 
-def test_a_number_out_of_bounds_is_explained_beside_its_field(shop: House) -> None:
+def test_a_number_out_of_bounds_is_explained_at_its_field(shop: House) -> None:
     (worker,) = supervised(shop, 1)
     person = shop.person("admin")
     answer = person.post(f"/workers/{worker.id}/scale", processes="129")

@@ -34,7 +34,8 @@ def run(env: Environment, arguments: list[str]) -> int:
     heading(f"tests with {', '.join(versions)}")
     chosen = arguments or [*TESTS, "-q", "-n", str(min(4, os.cpu_count() or 1))]
     # The plug-in of an older anyio does not load in the pytest of the tests, and no test uses it.
-    command = [str(python), "-m", "pytest", "-p", "no:anyio", *chosen]
+    # Old versions of one package may use what newer versions of another deprecate.
+    command = [str(python), "-m", "pytest", "-p", "no:anyio", "-W", "default::DeprecationWarning", *chosen]
     return subprocess.call(command, cwd=ROOT, env=env.variables())
 
 

@@ -42,10 +42,10 @@ def test_a_process_of_the_first_release_does_not_start_after_the_migration(url: 
         source = first_release.unpack(tmp_path / "first")
     except ServiceMissing as missing:
         go_without("first-release", missing)
-    with App(url, migrate=True):
-        pass
+    with App(url) as app:
+        app.store.migrate()
     done = subprocess.run(
-        [sys.executable, "-c", f"from tidemill import App; App({url!r})"],
+        [sys.executable, "-c", f"from tidemill import App; App({url!r}).jobs.list()"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(source)},
         capture_output=True,

@@ -46,9 +46,6 @@ ONE_SIDED_LINES = {
 commits without a synchronous standby, which SQLite does not have.
 """
 
-SQLITE_LINES = {"finish": frozenset({"alike", "mixed"})}
-"""Lines that only SQLite has: a shorter way to count completed jobs that are alike. PostgreSQL has ``step_done`` for them."""
-
 SQL_IN_PYTHON = {
     "sql/migrations.py": "builds the script for other tools",
     "sql/postgres/driver.py": "session settings",
@@ -110,9 +107,7 @@ def test_a_query_has_the_same_parameters_and_columns_in_both_dialects(name: str)
 @pytest.mark.parametrize("name", NAMES)
 def test_optional_lines_depend_on_the_same_parameters_in_both_dialects(name: str) -> None:
     ours, theirs = both(name)
-    assert ours.optional - ONE_SIDED_LINES.get(name, frozenset()) == theirs.optional - SQLITE_LINES.get(
-        name, frozenset()
-    )
+    assert ours.optional - ONE_SIDED_LINES.get(name, frozenset()) == theirs.optional
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -292,7 +287,7 @@ def queries_in_use() -> set[str]:
             if (
                 isinstance(node, ast.Call)
                 and (
-                    getattr(node.func, "attr", None) in ("run", "_insert")
+                    getattr(node.func, "attr", None) in ("run", "_insert", "prepare")
                     or getattr(node.func, "id", None) == "QueryCall"
                 )
                 and node.args

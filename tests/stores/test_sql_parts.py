@@ -37,6 +37,7 @@ ONE_SIDED_PARTS = {
         ("finished_failures", "record_failures"),
         "PostgreSQL records failures in the statement that ends the jobs, SQLite in one of its own",
     ),
+    "journal_alike_ends": "PostgreSQL counts completed jobs that are alike in the statement `step_done`",
     "finishing": "SQLite reads the same join for every table; PostgreSQL reads the rows that it deleted",
 }
 """Parts that only one dialect has, each with the reason."""

@@ -426,7 +426,7 @@ def finish_call(
     """The call that applies these finishes. Lines for jobs that do not end, and for jobs that keep less than
     everything, are present if there is one.
 
-    With ``tell_alike``, the statement has a shorter way of counting jobs that are alike.
+    With ``tell_alike``, it says whether the jobs are alike: SQLite has a shorter way of counting those.
     """
     batch = FinishColumns.of(finishes)
     columns = end_columns(batch) | _transition_columns(batch.transitions, _RELEASE_COLUMNS)

@@ -10,7 +10,8 @@ A header is a description, followed by parameters and result columns, which are 
 ``takes`` are single values. ``items`` are the columns of a batch: PostgreSQL binds each as one array, SQLite runs the
 statements that mention them once for every item. ``gives`` names the result's columns with their types, from which SQLite's
 values are converted. Parameters are written ``:name``. A line that ends in ``-- when name`` belongs to the query only if that
-parameter is given; so optional conditions need no SQL in Python. In a file of several statements (SQLite) they are separated by
+parameter is given; so optional conditions need no SQL in Python. ``-- ignores: name`` accepts such a parameter that only lines of the
+other dialect depend on. In a file of several statements (SQLite) they are separated by
 a line holding only ``;``, and the last one that returns rows gives the result.
 
 Text that several queries share is a part, a file in ``queries/parts``. A line that includes a part is replaced by its text after
@@ -38,6 +39,7 @@ from tidemill.errors import StoreCorrupt
 Column = tuple[str, str]
 
 _HEADER = re.compile(r"^\s*-- (takes|items|gives): (.*)$")
+_IGNORES = re.compile(r"^-- ignores: (.*)$")
 _WHEN = re.compile(r"^(.*?)\s*-- when (\w+)\s*$")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 _COMMENT = re.compile(r"--[^\n]*")
@@ -150,7 +152,11 @@ def parse(name: str, text: str) -> NamedQuery:
     """Parse one query file, whose parts are in their places."""
     heads: dict[str, list[Column]] = {"takes": [], "items": [], "gives": []}
     body: list[str] = []
+    ignored = frozenset[str]()
     for line in text.splitlines():
+        if match := _IGNORES.match(line):
+            ignored |= set(match[1].split(", "))
+            continue
         match = _HEADER.match(line)
         if match is None:
             body.append(line)
@@ -158,7 +164,7 @@ def parse(name: str, text: str) -> NamedQuery:
         for column in match[2].split(","):
             words = column.split()
             heads[match[1]].append((words[0], words[1]))
-    optional = frozenset(match[2] for line in body if (match := _WHEN.match(line)))
+    optional = ignored.union(match[2] for line in body if (match := _WHEN.match(line)))
     query = NamedQuery(
         name, tuple(heads["takes"]), tuple(heads["items"]), tuple(heads["gives"]), "\n".join(body), optional
     )

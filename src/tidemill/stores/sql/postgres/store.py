@@ -104,9 +104,6 @@ class PostgresStore(PostgresEnqueue, PostgresEndCounts, SignalDelivery):
         step = StepResult(frozenset(row[0] for row in lost), claims_of(rows, request))
         return self._again(finishes, step, now)
 
-    def _finish_plain(self, finishes: Sequence[Finish], now: datetime | None, *flags: str) -> frozenset[UUID]:
-        return frozenset(row[0] for row in self._db.run(*finish_call(finishes, now, *flags)))
-
     def _finish_counted(
         self, finishes: Sequence[Finish], now: datetime | None, *flags: str
     ) -> frozenset[UUID]:

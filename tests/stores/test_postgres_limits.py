@@ -124,7 +124,7 @@ def test_two_stores_share_the_counters(stores: tuple[Store, Store]) -> None:
 
 
 def test_a_finish_waits_for_a_locked_counter_and_is_applied(
-    stores: tuple[Store, Store], fresh_postgres_url: str
+    stores: tuple[Store, Store], migrated_postgres_url: str
 ) -> None:
     first, second = stores
     fill(first, *[("c",)] * 5)
@@ -135,7 +135,7 @@ def test_a_finish_waits_for_a_locked_counter_and_is_applied(
         with first.transaction():
             claims = first.claim(asks(behind("c")))
             counting.set()
-            wait_for_a_lock(fresh_postgres_url)
+            wait_for_a_lock(migrated_postgres_url)
         return len(claims)
 
     def end() -> int:
@@ -147,7 +147,7 @@ def test_a_finish_waits_for_a_locked_counter_and_is_applied(
 
 
 def test_concurrent_creation_of_the_same_counters_is_serialized(
-    stores: tuple[Store, Store], fresh_postgres_url: str
+    stores: tuple[Store, Store], migrated_postgres_url: str
 ) -> None:
     first, second = stores
     fill(first, ("key/1", "c"), ("key/1", "c"), ("c", "key/2"))
@@ -157,7 +157,7 @@ def test_concurrent_creation_of_the_same_counters_is_serialized(
         with first.transaction():
             claims = first.claim(asks(behind("key/1", "c")))
             making.set()
-            wait_for_a_lock(fresh_postgres_url)
+            wait_for_a_lock(migrated_postgres_url)
         return len(claims)
 
     def make_too() -> int:
@@ -169,7 +169,7 @@ def test_concurrent_creation_of_the_same_counters_is_serialized(
 
 
 def test_concurrent_steps_with_shared_names_never_deadlock(
-    stores: tuple[Store, Store], fresh_postgres_url: str
+    stores: tuple[Store, Store], migrated_postgres_url: str
 ) -> None:
     """Each thread uses another order; names are created, released and requested in one transaction."""
     names = ["a", "b", "c", *(f"key/{n}" for n in range(12))]
@@ -202,6 +202,6 @@ def test_concurrent_steps_with_shared_names_never_deadlock(
     for store in stores:
         # A session reports its statistics when it ends.
         store.close()
-    with psycopg.connect(fresh_postgres_url, autocommit=True) as connection:
+    with psycopg.connect(migrated_postgres_url, autocommit=True) as connection:
         ask = "select deadlocks from pg_stat_database where datname = current_database()"
         assert connection.execute(ask).fetchone() == (0,)

@@ -35,7 +35,7 @@ from tidemill.domain.merged_stats import (
 from tidemill.domain.schedules import Due, Fired
 from tidemill.domain.signals import Posted
 from tidemill.domain.stats import TaskBacklog
-from tidemill.stores.signals import UnreadSignals
+from tidemill.stores.signals import Delivered, UnreadSignals
 
 Answers = Sequence[Any]
 Options = Mapping[str, Any]
@@ -189,6 +189,11 @@ def _posted(answers: Answers, _: Options) -> list[Posted]:
         next((answer for answer in rows if answer is not Posted.MISSING), Posted.MISSING)
         for rows in zip(*answers, strict=True)
     ]
+
+
+def _delivered(answers: Sequence[Delivered], _: Options) -> Delivered:
+    """The answer of the shard that has the job."""
+    return next((delivered for delivered in answers if delivered.answer is not Posted.MISSING), answers[0])
 
 
 def _events(answers: Answers, options: Options) -> list[Any]:
@@ -389,6 +394,7 @@ VERBS: Mapping[str, VerbRoute] = {
     "search_archived_flows": VerbRoute(RouteScope.FILTER, newest),
     # Signals and events
     "post_signals": VerbRoute(RouteScope.ROWS, _posted, writes=True),
+    "deliver_signal": VerbRoute(RouteScope.ROW, _delivered, writes=True),
     "signals": _tenant(first),
     "waits": _tenant(joined),
     "questions": _tenant(ordered(attrgetter("job_id"), limit=100)),

@@ -48,10 +48,10 @@ class BatchJoiner:
                 sorted(
                     (name, value)
                     for name, value in call.args.items()
-                    if name not in (batch.parameter, "ages")
+                    if name not in (batch.parameter, "ages", "reports")
                 )
             )
-            # Ages belong to the items, so that calls with and without them cannot be joined.
+            # Ages and reports belong to the items. Calls with and without ages cannot be joined.
             alike[call.verb, call.args.get("ages") is None, rest].append(call)
         for group in alike.values():
             batch = _BATCHES[group[0].verb]

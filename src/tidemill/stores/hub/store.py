@@ -18,8 +18,9 @@ from typing import Any
 from uuid import UUID
 
 from tidemill.domain.access import read_secret, secret_hash
+from tidemill.domain.calls import new_job_topics
 from tidemill.domain.hand_ids import DICE_BYTES, hand_id
-from tidemill.domain.job import Claim, Finish
+from tidemill.domain.job import Claim, Enqueued, Finish, NewJob
 from tidemill.domain.lanes import ClaimRequest, Lane
 from tidemill.domain.limits import Rules
 from tidemill.errors import BadSettings, StoreBusy, StoreUnavailable, UsageError
@@ -117,6 +118,12 @@ class HubStore(SubscriptionCache):
         raise AttributeError(name)
 
     # Verbs with something to do here -------------------------------------------------------------------------------------
+
+    def enqueue_and_wake(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Enqueue jobs and notify the workers that wait for such jobs."""
+        written: list[Enqueued] = self._ask("enqueue", jobs)
+        self._ask("notify", new_job_topics(jobs))
+        return written
 
     def claim(self, request: ClaimRequest, *, now: datetime | None = None) -> list[Claim]:
         """Claim jobs. For ``ANY_LANE`` the hub chooses the lanes, and counts the limits."""

@@ -92,7 +92,10 @@ class PostgresDriver:
 
     def prepare(self, name: str, takes: Takes, differing: Sequence[str]) -> PreparedCall:
         """Pack the parameters that many calls of a named query have in common; ``differing`` are the others."""
-        return self._statements.get(name, takes, ()).prepared(takes, differing)
+        try:
+            return self._statements.get(name, takes, ()).prepared(takes, differing)
+        except UNPACKABLE as error:
+            raise translate(error, self.url) from error
 
     def run_prepared(self, call: PreparedCall, values: Sequence[object]) -> list[Row]:
         """Run a prepared call with these values of its differing parameters, as ``run`` does."""

@@ -62,6 +62,7 @@ class TestPgBouncer(StoreConformance):
     test_every_listener_receives_every_topic = None  # type: ignore[assignment]
     test_rapid_notifications_are_all_received = None  # type: ignore[assignment]
     test_closing_a_listener_does_not_affect_others = None  # type: ignore[assignment]
+    test_an_enqueue_wakes_the_workers_of_its_queues = None  # type: ignore[assignment]
 
     # These need a session of our own.
     test_a_lock_is_exclusive = None  # type: ignore[assignment]
@@ -98,6 +99,20 @@ class TestPgBouncer(StoreConformance):
             received = listener.wait(1.0)
         assert received == {"jobs"}
         direct.close()
+
+    def test_a_direct_listener_is_woken_by_a_pooled_enqueue(
+        self, store: Store, shared_postgres: SharedPostgres
+    ) -> None:
+        direct = shared_postgres.another()
+        listener = direct.listen()
+        for queue in ("first", "second"):  # the second one follows within the gap between two wake-ups
+            store.enqueue_and_wake([NewJob(new_id(), "t", queue=queue)])
+        received: frozenset[str] = frozenset()
+        deadline = time.monotonic() + PATIENCE
+        while not received >= {"ready:first", "ready:second"} and time.monotonic() < deadline:
+            received |= listener.wait(1.0)
+        direct.close()
+        assert received >= {"ready:first", "ready:second"}
 
     def test_a_pooler_is_detected_and_nothing_is_prepared(self, store: Store) -> None:
         for _ in range(5):

@@ -249,7 +249,7 @@ def cost_of(url: str, pid: int, workers: int, runners: int, seconds: float, *, s
         listened = _cpu_seconds(listeners)
         while (now := time.monotonic()) < began + seconds:
             (job,) = new_jobs(1)
-            store.enqueue([job])
+            store.enqueue_and_wake([job])
             enqueued[job.id] = now
             time.sleep(max(0.0, now + 1 - time.monotonic()))
         used, lasted = _cpu_seconds(family(pid)) - before, time.monotonic() - began

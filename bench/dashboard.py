@@ -38,6 +38,7 @@ from tidemill.app import App
 from tidemill.domain.cluster import Worker
 from tidemill.domain.schedule_rules import Cron
 from tidemill.domain.states import JobState
+from tidemill.domain.worker_reports import SlotCounts, SupervisorReport, WorkerReport
 from tidemill.ids import new_id
 
 MEDIAN, AIM = 100.0, 300.0
@@ -86,6 +87,7 @@ PAGES: dict[str, tuple[str, str]] = {
     "a schedule": ("/schedules/{id}", "/schedules/{schedule}"),
     "a schedule's form": ("/schedules/{id}/edit", "/schedules/{schedule}/edit"),
     "a schedule, run now": ("/schedules/{id}/run", "/schedules/{schedule}/run"),
+    "a schedule, back-fill": ("/schedules/{id}/backfill", "/schedules/{schedule}/backfill"),
     "a schedule, remove": ("/schedules/{id}/remove", "/schedules/{schedule}/remove"),
     "a new schedule": ("/schedules/new", "/schedules/new"),
     "a schedule's preview": ("/schedules/preview", "/schedules/preview?kind=cron&cron=0+7+*+*+*"),
@@ -170,7 +172,11 @@ def worker(url: str, processes: int) -> Iterator[None]:
 
 def addresses(app: App) -> dict[str, str]:
     """Return the addresses of the measured pages by name. A worker is registered for its page."""
-    standing_by = app.store.register(Worker(new_id(), "standing by"), lease=timedelta(days=1))
+    id, slots = new_id(), SlotCounts(10, 10, 1)
+    # The form of its scale shows what its supervisor has reported.
+    report = WorkerReport(slots, supervisor=SupervisorReport("standing by", 1, 1))
+    idle = Worker(id, "standing by", concurrency=slots.total, supervisor=id, report=report)
+    standing_by = app.store.register(idle, lease=timedelta(days=1))
     objects = {
         "ended": app.jobs.list(limit=1, sort="oldest").items[0].id,
         "failed": app.jobs.list(status=JobState.FAILED, limit=1).items[0].id,

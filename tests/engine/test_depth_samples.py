@@ -62,3 +62,20 @@ def test_old_samples_are_merged_and_deleted_at_last(line: Line, clock: ManualClo
     clock.advance(KEPT[Unit.DAY] + timedelta(days=2))
     assert FoldEnds(line.store)().items >= 1
     assert len(line.store.depth_series(timedelta(days=400), timedelta(days=10)).queues) == 1
+
+
+def test_old_samples_are_merged_only_when_some_can_be_due(line: Line, clock: ManualClock) -> None:
+    fold = FoldEnds(line.store, clock)
+    line.store.enqueue([NewJob(new_id(), "work", queue="mail")])
+    for _ in range(12 * 6):
+        fold()
+        clock.advance(timedelta(seconds=10))
+    assert line.calls.count("compact_depths") == 1
+    assert line.calls.count("drop_depths") == 0
+    assert line.calls.count("now") == 12
+    clock.advance(KEPT[Unit.MINUTE] + 5 * MINUTE)
+    for _ in range(12):
+        fold()
+        clock.advance(timedelta(seconds=10))
+    assert line.calls.count("compact_depths") == 1 + 3  # minutes were merged, so the longer units follow
+    assert line.calls.count("drop_depths") == 1

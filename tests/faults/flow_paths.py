@@ -55,6 +55,19 @@ def receiver(store: Store) -> Claim:
     return claim
 
 
+def job_without_its_signal(store: Store) -> UUID:
+    """Suspend a job that waits for a signal that was not sent."""
+    (claim,) = claimed_jobs(store, 1)
+    store.finish([Finish(claim, SUSPENDED, additions=Additions(waits=(Wait("go"),)))], now=T0)
+    return claim.id
+
+
+path(
+    "deliver a signal",
+    "deliver_signal",
+    job_without_its_signal,
+    lambda store, id: store.deliver_signal(NewSignal(id, "default", "go", key="once", payload="1"), now=T0),
+)
 path(
     "take signal",
     "take_signal",

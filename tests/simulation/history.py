@@ -21,7 +21,9 @@ from tidemill.domain.job import Claim, Enqueued, Finish, Move, NewJob
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.schedules import Fired
 from tidemill.domain.states import ENDED, ExecutionState, JobState
+from tidemill.domain.worker_reports import WorkerReport
 from tidemill.stores.base import StepResult
+from tidemill.stores.requests import NO_REPORTS
 
 LINGERS = 45.0
 """Seconds for which a worker may be behind after a pause: the longest pause and its lease."""
@@ -269,7 +271,14 @@ class History:
     def _registered(self, worker: Worker, *, lease: timedelta, answer: object) -> None:
         self._leased_until[worker.id] = self._simulator.seconds + lease.total_seconds()
 
-    def _heartbeat(self, ids: Collection[UUID], *, lease: timedelta, answer: Pulse) -> None:
+    def _heartbeat(
+        self,
+        ids: Collection[UUID],
+        *,
+        lease: timedelta,
+        answer: Pulse,
+        reports: Mapping[UUID, WorkerReport] = NO_REPORTS,
+    ) -> None:
         for id in answer.alive:
             self._leased_until[id] = self._simulator.seconds + lease.total_seconds()
 

@@ -18,6 +18,7 @@ from tidemill.domain.alert_history import NewAlert
 from tidemill.domain.archived_flows import FlowParts, archived_flow
 from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED
+from tidemill.domain.depths import DepthSample
 from tidemill.domain.failures import ErrorMark, MarkStatus
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.graph import (
@@ -56,6 +57,7 @@ from tidemill.domain.subscriptions import NewEvent, StoredSubscription
 from tidemill.domain.task_records import TaskRecord
 from tidemill.domain.tenant_placement import TenantPlacement
 from tidemill.domain.triggers.reactive import On
+from tidemill.domain.worker_reports import Scale, SlotCounts
 from tidemill.errors import IllegalTransition, JobExists, StoreUnavailable, UsageError
 from tidemill.ids import new_id
 from tidemill.stores.memory import MemoryStore
@@ -103,7 +105,11 @@ def touch_everything(store: MemoryStore) -> None:
     store.finish([Finish(ended, COMPLETED, result="1", started_ago=1.0)])
     store.fold_ends()
     store.request_cancel([held.id], tenant=held.tenant, reason="enough")
-    store.register(Worker(new_id(), "w"), lease=SECOND)
+    worker, supervisor = new_id(), new_id()
+    store.register(Worker(worker, "w", supervisor=supervisor), lease=SECOND)
+    store.pause_workers([worker])
+    store.scale(supervisor, Scale(2, SlotCounts(1, 1, 1)))
+    store.put_depths([DepthSample("default", 1, 0, SECOND)])
     store.acquire("duty", new_id(), ttl=SECOND)
     store.put_settings([Setting("size", 1)])
     store.pause([Pause(PauseKind.QUEUE, "slow")])

@@ -70,7 +70,7 @@ def list_workers(context: CommandContext, everyone: bool) -> None:
 @workers.command()
 @with_context
 def tree(context: CommandContext) -> None:
-    """Show living workers by host and supervisor."""
+    """Show the workers that are alive, by host and supervisor."""
     now, held = context.now(), held_by_worker(context.store)
     living = [worker for worker in context.store.workers() if is_living(worker, now)]
     if context.as_json:
@@ -127,7 +127,10 @@ def _figures(figures: ProcessFigures) -> tuple[str | None, str | None]:
 @click.argument("ids", nargs=-1, required=True, metavar="ID...", shell_complete=worker_names)
 @with_context
 def pause(context: CommandContext, ids: tuple[str, ...]) -> None:
-    """Ask workers, by id or name, to claim nothing until they are resumed. Running jobs continue."""
+    """Ask workers, by id or name, to claim nothing until resumed.
+
+    Running jobs continue.
+    """
     _request(context, ids, context.control.pause_worker, "claims nothing more", "is paused already")
 
 
@@ -164,9 +167,9 @@ def scale(
     children: int | None,
     yes: bool,
 ) -> None:
-    """Change the processes or the slots of the supervisor of a worker, given by id or name.
+    """Change the processes or slots of the supervisor of a worker.
 
-    Surplus processes finish their jobs and exit. A restarted supervisor begins with the numbers of its command line.
+    The worker is given by id or name. Surplus processes finish their jobs and exit. A restarted supervisor begins with the numbers of its command line.
     """
     numbers = {
         "processes": processes, "concurrency": concurrency, "threads": threads, "children": children,

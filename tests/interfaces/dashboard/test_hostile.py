@@ -44,7 +44,7 @@ class Seen(html.parser.HTMLParser):
         if tag in FOREIGN:
             self.wrong.append(f"<{tag}>")
         if tag == "script" and not facts.get("src", "").startswith(
-            ("/static/tidemill.js?", "/static/actions.js?", "/static/planning.js?")
+            ("/static/tidemill.js?", "/static/actions.js?", "/static/planning.js?", "/static/flows.js?")
         ):
             self.wrong.append(f"a script: {facts}")
         if tag == "link" and not facts.get("href", "").startswith("/static/"):

@@ -107,7 +107,7 @@ def usual_duties(
         RecountJoins(store).duty(),
         Sweep(store).duty(),
         SweepBlobs(store).duty(),
-        FoldEnds(store).duty(),
+        FoldEnds(store, clock).duty(),
     ]
     duties += [Repeat(store, clock, tick).duty()] if led else []
     return duties + ([DropEnded(store, retention).duty()] if retention else [])

@@ -5,10 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from tidemill.domain.depths import sample_minute
-from tidemill.domain.rollups import compactions, days_before
+from tidemill.domain.rollups import Compaction, compactions, days_before
 from tidemill.stores.base import Store
-
-_SELDOM = 5  # merges and drops in every fifth minute
 
 
 class SampleDepths:
@@ -17,18 +15,28 @@ class SampleDepths:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._minute: datetime | None = None
-        self._minutes = 0
+        self._merged: list[Compaction] = []
 
-    def __call__(self) -> int:
-        now = self._store.now()
+    def __call__(self, now: datetime) -> int:
         minute = sample_minute(now)
         if minute == self._minute:
             return 0
         rows = self._store.put_depths(self._store.measure_depths(now=now), now=now)
         self._minute = minute
-        self._minutes += 1
-        return rows + (self._compact(now) if self._minutes % _SELDOM == 1 else 0)
+        return rows
 
-    def _compact(self, now: datetime) -> int:
-        rows = sum(self._store.compact_depths(compaction) for compaction in compactions(now))
-        return rows + self._store.drop_depths(days_before(now))
+    def merge(self, now: datetime) -> int:
+        """Merge and drop old samples, at most once in a quarter of an hour, because only whole slots are merged.
+
+        Without samples of minutes to merge, longer units hardly grow, so they are left alone.
+        """
+        due = compactions(now)
+        if due == self._merged:
+            return 0
+        shortest, *longer = due
+        rows = self._store.compact_depths(shortest)
+        if rows:
+            rows += sum(self._store.compact_depths(compaction) for compaction in longer)
+            rows += self._store.drop_depths(days_before(now))
+        self._merged = due
+        return rows

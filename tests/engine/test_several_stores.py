@@ -157,7 +157,8 @@ def test_only_known_stores_can_be_served() -> None:
 def metrics_of(health: str) -> list[str]:
     """The lines of a worker's metrics."""
     with urlopen(health + "/metrics", timeout=5) as answer:
-        return answer.read().decode().splitlines()
+        text: str = answer.read().decode()
+    return text.splitlines()
 
 
 def test_one_worker_runs_the_jobs_schedules_and_children_of_every_store(stores: Stores) -> None:

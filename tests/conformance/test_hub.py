@@ -101,6 +101,8 @@ def hubbed(pair: WirePair) -> Iterator[Store]:
     secret = a_key(real)
     hub = Hub(real, SystemClock(), [pair.ends[0]], guard=OpenGuard(real, pins_time=False))
     hub.start()
+    # A broker drops a request that arrives before a hub listens, and a hand would wait for its answer in vain.
+    pair.hub.wait_connected(30.0)
     far = HubStore(pair.ends[1], secret)
     try:
         yield cast("Store", HubbedStore(real, far))

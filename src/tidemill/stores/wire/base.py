@@ -217,7 +217,6 @@ class BrokerWire(ABC):
         self._loop = asyncio.get_running_loop()
         pause = _FIRST_PAUSE
         while not self._closed:
-            self.address = uuid4()
             try:
                 async with asyncio.timeout(CONNECT):
                     transport = await self._open(self._addresses(), self._received)
@@ -241,6 +240,8 @@ class BrokerWire(ABC):
                     async with asyncio.timeout(_JOIN):
                         await transport.close()
             if not self._closed:
+                # The first connection keeps the address of requests that were posted before it was open.
+                self.address = uuid4()
                 self._not_connected("no answer arrived" if self._is_silent else "the connection was lost")
 
     def _addresses(self) -> list[str]:

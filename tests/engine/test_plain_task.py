@@ -15,8 +15,9 @@ from tidemill.engine.context import Context, current
 from tidemill.engine.exchange.held_job import HeldJob
 from tidemill.engine.runner.execution import ExecutionEnd, arun
 from tidemill.engine.runner.plain_task import arun_plain, plain_task
-from tidemill.errors import PermanentError, Retry
+from tidemill.errors import BadArguments, PermanentError, Retry
 from tidemill.tasks.ambient import current_job
+from tidemill.tasks.codec import ArgumentsCodec
 from tidemill.tasks.hooks import NO_HOOKS, Hooks
 from tidemill.tasks.options import TaskOptions
 from tidemill.tasks.secret_values import Secret
@@ -182,6 +183,16 @@ def a_function() -> None: ...
 
 
 async def take_a_float(share: float) -> None: ...
+
+
+def test_a_type_that_cannot_be_built_has_no_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    declared = declare(add, TaskOptions(name="work"))
+
+    def fail_to_build(_codec: ArgumentsCodec) -> None:
+        raise BadArguments("the type is not defined yet")
+
+    monkeypatch.setattr(ArgumentsCodec, "short_reader", fail_to_build)
+    assert plain_task(declared) is None
 
 
 @pytest.mark.parametrize("target", [take_a_secret, return_a_secret, AClass, a_function, take_a_float])

@@ -46,7 +46,10 @@ def plain_task(declared: Declared) -> PlainTask | None:
         return None
     if not inspect.iscoroutinefunction(declared.target):
         return None
-    read, write = arguments.short_reader(), result.short_writer() or (None if result.is_typed else _none)
+    try:
+        read, write = arguments.short_reader(), result.short_writer() or (None if result.is_typed else _none)
+    except Exception:  # noqa: BLE001  (a type that cannot be built fails its own jobs, in the general way)
+        return None
     if read is None or write is None:
         return None
     longest = min(declared.options.result_limit, SURELY_READ)
